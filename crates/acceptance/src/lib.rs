@@ -1,0 +1,1 @@
+//! Sampling distributions, acceptance rules and coins of speculative decoding.

@@ -1,0 +1,2 @@
+//! The `foretoken` command.
+fn main() {}

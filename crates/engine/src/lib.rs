@@ -1,0 +1,1 @@
+//! The conversation between orchestrator and workers, and the speculative round.

@@ -1,0 +1,1 @@
+//! Llama-family decoder over candle, from GGUF and safetensors.

@@ -1,0 +1,1 @@
+//! Generated protocol code and its conversions to the engine's types.

@@ -1,0 +1,3 @@
+//! One model on one thread: sessions, continuous batching, verdicts.
+
+pub mod decoder;

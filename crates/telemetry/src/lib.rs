@@ -1,0 +1,1 @@
+//! Logs, OpenTelemetry traces and their propagation.

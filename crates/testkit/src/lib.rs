@@ -1,0 +1,1 @@
+//! Table models, scripted workers and an in-process cluster, for tests only.

@@ -1,0 +1,1 @@
+//! What every Foretoken service shares: health, limits, drain, client channels.

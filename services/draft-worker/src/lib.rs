@@ -1,0 +1,1 @@
+//! Drafts blocks of tokens for the orchestrator.

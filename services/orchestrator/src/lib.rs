@@ -1,0 +1,1 @@
+//! Owns the text: admits requests, runs rounds, applies the exact rule.

@@ -1,0 +1,1 @@
+//! Verifies draft blocks with the target model.
