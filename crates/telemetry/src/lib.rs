@@ -1,1 +1,19 @@
-//! Logs, OpenTelemetry traces and their propagation.
+//! Logs, OpenTelemetry traces and their propagation between services.
+//!
+//! A process calls [`init`] once, early in `main` and inside its tokio runtime, keeps the returned
+//! [`TelemetryGuard`] and ends with [`TelemetryGuard::shutdown`]. Services hand the trace on with
+//! [`propagation`] and name what they record by [`names`].
+//!
+//! What this crate does not do: it records nothing by itself, opens no port, and reads neither flags nor
+//! the environment (the binaries do, and pass a [`TelemetryConfig`]). No function here can make a request
+//! fail: an unreachable collector costs spans, never answers.
+
+pub mod names;
+pub mod propagation;
+
+mod config;
+mod setup;
+
+pub use config::{LogFormat, ParseLogFormatError, TelemetryConfig};
+pub use opentelemetry::Context;
+pub use setup::{TelemetryError, TelemetryGuard, init};

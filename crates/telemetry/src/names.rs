@@ -1,0 +1,69 @@
+//! Names of spans and attributes, each declared once.
+//!
+//! A span uses them as `info_span!("round", { names::ROUND } = 3, { names::ACCEPTED } = tracing::field::Empty)` and
+//! `span.record(names::ACCEPTED, 2)`. Names of the OpenTelemetry conventions (`gen_ai.*`, `rpc.*`) are used
+//! where they say what we mean; `foretoken.*` is the rest.
+
+/// Root span of a request, in the orchestrator: its attributes are the request's ledger.
+pub const SPAN_GENERATE: &str = "generate";
+/// One round: a block drafted, verified and decided, or a run of plain decoding.
+pub const SPAN_ROUND: &str = "round";
+/// The orchestrator's call of a draft worker within a round.
+pub const SPAN_DRAFT: &str = "draft";
+/// The orchestrator's call of a verifier within a round.
+pub const SPAN_VERIFY: &str = "verify";
+/// A worker's handling of one frame, queue to reply.
+pub const SPAN_FRAME: &str = "frame";
+
+/// Id of the request, as in the reply and the logs. Text.
+pub const REQUEST_ID: &str = "foretoken.request.id";
+/// Id of a worker's session, one per request and worker. Text.
+pub const SESSION_ID: &str = "foretoken.session.id";
+/// Model that answers, by the name its file gives it. Text.
+pub const REQUEST_MODEL: &str = "gen_ai.request.model";
+/// Tokens of the prompt.
+pub const INPUT_TOKENS: &str = "gen_ai.usage.input_tokens";
+/// Tokens of the reply, the end-of-sequence token included.
+pub const OUTPUT_TOKENS: &str = "gen_ai.usage.output_tokens";
+/// Why the reply ended: `stop`, `length`, `cancelled`, `error`. Text.
+pub const FINISH_REASON: &str = "foretoken.finish_reason";
+
+/// Number of the round within its request, from 0.
+pub const ROUND: &str = "foretoken.round";
+/// Sequence number of a frame within its stream.
+pub const SEQ: &str = "foretoken.seq";
+/// Epoch of a frame: counts what voided the workers' uncommitted text.
+pub const EPOCH: &str = "foretoken.epoch";
+/// Position in the text at which a block or run starts.
+pub const START: &str = "foretoken.start";
+/// Draft length asked for in this round; 0 is plain decoding.
+pub const DRAFT_LEN: &str = "foretoken.draft_len";
+/// Drafted tokens sent to the verifier.
+pub const DRAFTED: &str = "foretoken.drafted";
+/// Drafted tokens that became text.
+pub const ACCEPTED: &str = "foretoken.accepted";
+/// Who drafted: `model`, `ngram`, `none`. Text.
+pub const DRAFTER: &str = "foretoken.drafter";
+
+/// Committed tokens that were drafted and accepted.
+pub const TOKENS_ACCEPTED: &str = "foretoken.tokens.accepted";
+/// Committed tokens drawn by the verifier in place of a rejected one.
+pub const TOKENS_REPAIR: &str = "foretoken.tokens.repair";
+/// Committed tokens drawn by the verifier behind a block that passed whole.
+pub const TOKENS_BONUS: &str = "foretoken.tokens.bonus";
+/// Committed tokens of plain decoding, the first token included.
+pub const TOKENS_PLAIN: &str = "foretoken.tokens.plain";
+
+/// Forward passes of the target model that produced text.
+pub const TARGET_PASSES: &str = "foretoken.target_passes";
+/// Forward passes that plain decoding would have needed on top.
+pub const SAVED_PASSES: &str = "foretoken.saved_passes";
+
+/// Bytes of encoded messages from the orchestrator to the draft worker.
+pub const DRAFT_BYTES_UP: &str = "foretoken.draft.bytes_up";
+/// Bytes of encoded messages from the draft worker to the orchestrator.
+pub const DRAFT_BYTES_DOWN: &str = "foretoken.draft.bytes_down";
+/// Bytes of encoded messages from the orchestrator to the verifier.
+pub const VERIFY_BYTES_UP: &str = "foretoken.verify.bytes_up";
+/// Bytes of encoded messages from the verifier to the orchestrator.
+pub const VERIFY_BYTES_DOWN: &str = "foretoken.verify.bytes_down";
