@@ -1,1 +1,33 @@
-//! Sampling distributions, acceptance rules and coins of speculative decoding.
+//! Exact speculative sampling: distributions, acceptance rules and coins.
+//!
+//! Everything that decides which token becomes text is here, as plain functions over plain numbers: no IO, no
+//! async, no tensors. The three services call the same code, each its own half:
+//!
+//! | who | calls |
+//! |---|---|
+//! | draft worker | [`Distribution::fill`], [`Lattice::fill`], [`Lattice::draw`] with draft coins |
+//! | verifier | [`Distribution::fill`], [`threshold`], [`repair`], [`Distribution::draw`] with [`VerifierKeys`] |
+//! | orchestrator | [`accepted_len`] with accept coins |
+//!
+//! Letters: p is the target's distribution after all sampling parameters, q what a drafted token x was drawn from,
+//! a *coin* a uniform number in [0, 1).
+//!
+//! What this crate does not do: it knows no blocks, sessions or frames, and it changes no logits (biases and
+//! penalties are added by the caller, before [`Distribution::fill`]).
+
+mod coins;
+mod distribution;
+mod exp;
+mod lattice;
+mod params;
+mod proposal;
+mod scratch;
+mod select;
+mod token_rule;
+
+pub use coins::{CoinKey, Purpose, RequestKeys, VerifierKeys};
+pub use distribution::{Distribution, LogitsError, SupportIter};
+pub use lattice::{Lattice, LatticeError, LatticeIter, LatticeShape, ShapeError};
+pub use params::{ParamError, Sampling};
+pub use proposal::{Proposal, ProposalIter};
+pub use token_rule::{accepted_len, overlap, repair, residual, threshold};
