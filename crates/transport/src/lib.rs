@@ -1,1 +1,26 @@
-//! What every Foretoken service shares: health, limits, drain, client channels.
+//! What every Foretoken service shares: listening, health, limits, drain, and the channels between them.
+//!
+//! A service's `main` flattens [`ListenArgs`] into its arguments, loads what it serves, and ends in [`serve`]; a
+//! client opens a [`channel`]. Tests do the same on port 0 with a shutdown of their own.
+//!
+//! What this crate does not do: it knows no message and no service of ours, it does not load models, and it
+//! sets no time limit on a stream, because a stream lives as long as its session.
+
+mod args;
+mod channel;
+mod drain;
+mod duration;
+mod error;
+mod health;
+mod incoming;
+mod serve;
+mod signal;
+
+pub use args::{DEFAULT_MAX_MESSAGE_BYTES, ListenArgs};
+pub use channel::{ChannelConfig, channel, wait_healthy};
+pub use drain::Drain;
+pub use duration::{ParseDurationError, parse_duration};
+pub use error::TransportError;
+pub use health::HealthSwitch;
+pub use serve::{ServerConfig, serve};
+pub use signal::shutdown_signal;
