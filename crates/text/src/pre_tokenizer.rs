@@ -1,0 +1,103 @@
+//! How text is cut into words before merging, per model family, by the name a GGUF file gives (`tokenizer.ggml.pre`).
+//!
+//! A GGUF file holds only the name; the rule behind it is public knowledge of each family and is written down here in the
+//! form `tokenizer.json` uses. A wrong rule would give other ids without any error, so unknown names are refused.
+
+use serde_json::{Value, json};
+
+use crate::error::TextError;
+
+/// Llama 3: contractions in any case, a word with at most one leading sign, digits in groups of up to three.
+const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Qwen 2 and 3: the same with single digits.
+const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// A family's way of preparing text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PreTokenizer {
+    Gpt2,
+    SmolLm,
+    Llama3,
+    Qwen2,
+}
+
+/// The names GGUF files use. One family has several, by the converter's age.
+const NAMES: [(&str, PreTokenizer); 7] = [
+    ("gpt-2", PreTokenizer::Gpt2),
+    ("smollm", PreTokenizer::SmolLm),
+    ("llama-bpe", PreTokenizer::Llama3),
+    ("llama3", PreTokenizer::Llama3),
+    ("llama-v3", PreTokenizer::Llama3),
+    ("qwen2", PreTokenizer::Qwen2),
+    ("deepseek-r1-qwen", PreTokenizer::Qwen2),
+];
+
+impl PreTokenizer {
+    /// The rule behind a name.
+    pub(crate) fn from_name(name: Option<&str>) -> Result<Self, TextError> {
+        let found = NAMES.iter().find(|(known, _)| Some(*known) == name);
+        found.map(|(_, rule)| *rule).ok_or_else(|| TextError::UnsupportedPreTokenizer {
+            name: name.unwrap_or("(none given)").to_owned(),
+            supported: NAMES.map(|(known, _)| known).join(", "),
+        })
+    }
+
+    /// `pre_tokenizer` of a `tokenizer.json`.
+    pub(crate) fn pre_tokenizer(self) -> Value {
+        match self {
+            Self::Gpt2 => byte_level(true),
+            Self::SmolLm => {
+                sequence(&[json!({"type": "Digits", "individual_digits": true}), byte_level(true)])
+            }
+            Self::Llama3 => sequence(&[split(LLAMA3), byte_level(false)]),
+            Self::Qwen2 => sequence(&[split(QWEN2), byte_level(false)]),
+        }
+    }
+
+    /// `normalizer` of a `tokenizer.json`.
+    pub(crate) fn normalizer(self) -> Value {
+        match self {
+            Self::Qwen2 => json!({"type": "NFC"}),
+            Self::Gpt2 | Self::SmolLm | Self::Llama3 => Value::Null,
+        }
+    }
+
+    /// Whether a word that is a token as a whole is taken as that token, whatever the merges would make of it.
+    pub(crate) fn ignores_merges(self) -> bool {
+        self == Self::Llama3
+    }
+
+    /// Whether a BOS token starts the text when the file does not say.
+    pub(crate) fn adds_bos_by_default(self) -> bool {
+        self == Self::Llama3
+    }
+}
+
+fn sequence(steps: &[Value]) -> Value {
+    json!({"type": "Sequence", "pretokenizers": steps})
+}
+
+fn split(regex: &str) -> Value {
+    json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false})
+}
+
+/// `use_regex` cuts by GPT-2's rule; without it the words are already cut and only bytes are mapped to characters.
+fn byte_level(use_regex: bool) -> Value {
+    json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": use_regex})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_names_are_refused_by_name() {
+        let refused = |name| PreTokenizer::from_name(name).unwrap_err().to_string();
+        assert!(
+            refused(Some("tekken"))
+                .starts_with("pre-tokenizer `tekken` (tokenizer.ggml.pre) is not supported")
+        );
+        assert!(refused(Some("default")).contains("supported are gpt-2, smollm, llama-bpe"));
+        assert!(refused(None).contains("`(none given)`"));
+    }
+}
