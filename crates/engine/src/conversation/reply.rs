@@ -1,0 +1,175 @@
+//! What workers say to the orchestrator. Every frame gets exactly one terminal reply.
+
+use std::borrow::Cow;
+
+use super::Block;
+
+/// A verifier's message.
+#[derive(Debug, Clone, PartialEq)]
+pub enum VerifyReply {
+    /// The session is open; so many positions were still cached.
+    Opened {
+        /// Positions still cached.
+        cached_len: usize,
+    },
+    /// Terminal: a block was judged.
+    Verdict(Verdict),
+    /// A plainly decoded token; the run's terminal reply follows.
+    Token(RunToken),
+    /// Terminal: a decode run is over.
+    Finished(RunFinished),
+    /// Terminal: the frame was not carried out.
+    Refused(Refusal),
+    /// The worker is shutting down.
+    Draining,
+}
+
+/// A draft worker's message.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DraftReply {
+    /// The session is open; so many positions were still cached.
+    Opened {
+        /// Positions still cached.
+        cached_len: usize,
+    },
+    /// Terminal: a block was drafted.
+    Drafted(Drafted),
+    /// Terminal: the frame was not carried out.
+    Refused(Refusal),
+    /// The worker is shutting down.
+    Draining,
+}
+
+/// The verifier's half of the token rule over a block of γ tokens.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Verdict {
+    /// The frame answered.
+    pub seq: u64,
+    /// Its epoch.
+    pub epoch: u64,
+    /// min(1, p/q) per position, γ of them or fewer behind a 0.
+    pub thresholds: Vec<f64>,
+    /// A repair ready at each of these positions.
+    pub repairs: Vec<u32>,
+    /// The token behind the whole block; absent behind a threshold of 0.
+    pub bonus: Option<u32>,
+    /// β = Σ min(p, q) per position.
+    pub overlaps: Vec<f64>,
+    /// What it cost.
+    pub times: WorkerTimes,
+}
+
+/// One plainly decoded token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunToken {
+    /// The frame answered.
+    pub seq: u64,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Where the token stands.
+    pub position: usize,
+    /// The token.
+    pub token: u32,
+    /// What it cost.
+    pub times: WorkerTimes,
+}
+
+/// The end of a decode run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFinished {
+    /// The frame answered.
+    pub seq: u64,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Why it ended.
+    pub end: RunEnd,
+    /// Text length behind it.
+    pub len: usize,
+}
+
+/// Why a decode run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunEnd {
+    /// A stop id was sampled.
+    Stop,
+    /// The grant is used up.
+    Grant,
+    /// The session's reserved positions are full.
+    Context,
+    /// A newer frame took over.
+    Superseded,
+}
+
+/// A drafted block.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Drafted {
+    /// The frame answered.
+    pub seq: u64,
+    /// Its epoch.
+    pub epoch: u64,
+    /// The tokens and their proposals.
+    pub block: Block,
+    /// What it cost.
+    pub times: WorkerTimes,
+}
+
+/// A frame that was not carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The frame answered.
+    pub seq: u64,
+    /// Why.
+    pub kind: RefusalKind,
+}
+
+/// Why a frame was not carried out. None of these ends the session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// Its epoch is older than the newest seen.
+    Stale {
+        /// The newest epoch seen.
+        epoch: u64,
+    },
+    /// The text before `start` cannot be rebuilt.
+    NeedPrefix {
+        /// Tokens the worker can vouch for.
+        have_len: usize,
+    },
+    /// A queue is full.
+    Overloaded {
+        /// When to ask again.
+        retry_after_ms: u32,
+    },
+    /// The frame contradicts itself, the session or a limit.
+    Invalid {
+        /// Machine-readable.
+        reason: Cow<'static, str>,
+        /// The field at fault.
+        field: Cow<'static, str>,
+        /// Field, value, limit and what to do.
+        message: String,
+    },
+}
+
+/// A worker's own account of a frame, microseconds on its clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WorkerTimes {
+    /// From the frame's arrival to the reply.
+    pub server_us: u64,
+    /// Waiting for the model's thread.
+    pub queue_us: u64,
+    /// Waiting in an assembled pass for others.
+    pub batch_wait_us: u64,
+    /// In passes.
+    pub model_us: u64,
+    /// In distributions, thresholds and draws.
+    pub sampling_us: u64,
+    /// Passes taken part in.
+    pub passes: u32,
+    /// This session's rows in the last pass.
+    pub rows: u32,
+    /// All rows of that pass.
+    pub batch_rows: u32,
+    /// All sessions of that pass.
+    pub batch_sessions: u32,
+}

@@ -1,0 +1,168 @@
+//! A speculative round: a drafted block, its verdict, the orchestrator's half of the exact rule.
+
+use foretoken_acceptance::accepted_len;
+use tokio::time::Instant;
+
+use super::{GenerateError, Generation, Mode, Output, millis};
+use crate::conversation::{
+    Ask, Block, DraftFrame, DraftReply, Drafted, RefusalKind, Verdict, VerifyFrame, VerifyReply,
+};
+use crate::ledger::Origin;
+use crate::link::{Drafter, DrafterSource, LinkError, Verifier};
+
+/// Tries at one frame before a worker that keeps refusing it counts as lost.
+const FRAME_TRIES: usize = 3;
+
+impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
+    /// The next block, or none: no guess, or no drafter any more.
+    pub(super) async fn drafted_block(&mut self) -> Option<Block> {
+        let at_token = self.text.output().len();
+        if self.drafting.ready()?.draining {
+            self.drafting.leave(at_token);
+            return None;
+        }
+        // The epoch of a block is settled before its first token is drawn.
+        self.enter(Mode::Blocks);
+        match self.ask_for_block().await {
+            Ok(block) if block.tokens.is_empty() => None,
+            Ok(block) => {
+                self.drafting.hit();
+                Some(block)
+            }
+            Err(error) => {
+                self.drafting.lost(error, at_token);
+                None
+            }
+        }
+    }
+
+    async fn ask_for_block(&mut self) -> Result<Block, LinkError> {
+        let draft_len = self.draft_len();
+        let deadline = Instant::now() + self.plan.timeouts.draft;
+        for _ in 0..FRAME_TRIES {
+            let Some(ready) = self.drafting.ready() else { break };
+            let text = self.text.frame(&mut ready.view, millis(self.plan.timeouts.draft), None);
+            let seq = text.seq;
+            ready.drafter.send(DraftFrame { text, draft_len }).await?;
+            let reply = tokio::time::timeout_at(deadline, async {
+                loop {
+                    match ready.drafter.receive().await? {
+                        DraftReply::Drafted(drafted) if drafted.seq == seq => return Ok(Ok(drafted)),
+                        DraftReply::Refused(refusal) if refusal.seq == seq => return Ok(Err(refusal.kind)),
+                        DraftReply::Draining => ready.draining = true,
+                        DraftReply::Opened { .. } | DraftReply::Drafted(_) | DraftReply::Refused(_) => {}
+                    }
+                }
+            });
+            match reply.await {
+                Ok(Ok(Ok(drafted))) => {
+                    ready.view.knows(self.text.len());
+                    return self.checked(drafted, draft_len);
+                }
+                Ok(Ok(Err(RefusalKind::NeedPrefix { have_len }))) => ready.view.lacks(have_len),
+                Ok(Ok(Err(RefusalKind::Overloaded { .. }))) => return Ok(Block::default()),
+                Ok(Ok(Err(refused))) => {
+                    return Err(LinkError { reason: "DRAFTER_REFUSED".into(), message: format!("{refused:?}") });
+                }
+                Ok(Err(broken)) => return Err(broken),
+                Err(_) => {
+                    let message =
+                        format!("no block within {} ms; see --draft-timeout", self.plan.timeouts.draft.as_millis());
+                    return Err(LinkError { reason: "DRAFTER_TIMEOUT".into(), message });
+                }
+            }
+        }
+        let message = format!("the draft worker refused the same frame {FRAME_TRIES} times");
+        Err(LinkError { reason: "DRAFTER_REFUSED".into(), message })
+    }
+
+    fn checked(&self, drafted: Drafted, draft_len: usize) -> Result<Block, LinkError> {
+        let malformed = |message| LinkError { reason: "DRAFTER_MALFORMED".into(), message };
+        let block = drafted.block;
+        if block.tokens.len() > draft_len {
+            return Err(malformed(format!("{} tokens came where {draft_len} were asked for", block.tokens.len())));
+        }
+        block.check(self.plan.vocab_size).map_err(malformed)?;
+        Ok(block)
+    }
+
+    /// Has a block judged, decides it with the accept coins, and commits what stands.
+    pub(super) async fn judge(&mut self, block: Block) -> Result<(), GenerateError> {
+        let (start, epoch, gamma) = (self.text.len(), self.text.epoch(), block.tokens.len());
+        let verdict = self.verdict(&block).await?;
+        let coins = self.plan.keys.accept();
+        let accepted = accepted_len(&verdict.thresholds, |i| coins.coin((start + i) as u64, epoch));
+        let rejected = accepted < gamma;
+        let last = if rejected {
+            (verdict.repairs[accepted], Origin::Repair)
+        } else {
+            let Some(bonus) = verdict.bonus else {
+                return Err(GenerateError::VerifierProtocol("a block passed whole and there is no bonus".into()));
+            };
+            (bonus, Origin::Bonus)
+        };
+        let judged = (accepted + 1).min(gamma);
+        self.ledger.blocks += 1;
+        self.ledger.judged += judged as u32;
+        self.ledger.overlap_sum += verdict.overlaps[..judged].iter().sum::<f64>();
+        let accepted_tokens = block.tokens[..accepted].iter().map(|&token| (token, Origin::Accepted));
+        let committed = self.commit(accepted_tokens.chain([last])).await?;
+        // Both workers hold the drafted tokens; those that were accepted need not be told again.
+        let held = start + committed.min(accepted);
+        self.verify_view.knows(held);
+        if let Some(ready) = self.drafting.ready() {
+            ready.view.knows(held);
+        }
+        if rejected {
+            self.text.raise_epoch();
+        }
+        Ok(())
+    }
+
+    async fn verdict(&mut self, block: &Block) -> Result<Verdict, GenerateError> {
+        let deadline = Instant::now() + self.plan.timeouts.verify;
+        self.ledger.drafted += block.tokens.len() as u32;
+        // A refused frame is asked again under a new number with the same coins: the verdict is the same.
+        while Instant::now() < deadline {
+            let text = self.text.frame(&mut self.verify_view, millis(self.plan.timeouts.verify), None);
+            let seq = text.seq;
+            let frame = VerifyFrame { text, ask: Ask::Block(block.clone()) };
+            self.verifier.send(frame).await.map_err(GenerateError::VerifierLost)?;
+            let refused = loop {
+                match self.verifier_message(deadline).await? {
+                    VerifyReply::Verdict(verdict) if verdict.seq == seq => {
+                        check(&verdict, block, self.plan.vocab_size).map_err(GenerateError::VerifierProtocol)?;
+                        return Ok(verdict);
+                    }
+                    VerifyReply::Refused(refusal) if refusal.seq == seq => break refusal.kind,
+                    // Tokens of a run that was left, dropped unseen; replies to older frames; notices.
+                    _ => {}
+                }
+            };
+            self.refused(refused).await?;
+        }
+        Err(GenerateError::VerifierTimeout(self.plan.timeouts.verify))
+    }
+}
+
+/// What makes a verdict unusable.
+fn check(verdict: &Verdict, block: &Block, vocab_size: usize) -> Result<(), String> {
+    let (gamma, len) = (block.tokens.len(), verdict.thresholds.len());
+    if len > gamma || verdict.repairs.len() != len || verdict.overlaps.len() != len {
+        return Err(format!(
+            "a verdict on {gamma} tokens has {len} thresholds, {} repairs and {} overlaps",
+            verdict.repairs.len(),
+            verdict.overlaps.len()
+        ));
+    }
+    if let Some(threshold) = verdict.thresholds.iter().find(|threshold| !(0.0..=1.0).contains(*threshold)) {
+        return Err(format!("threshold {threshold} is not a probability"));
+    }
+    if len < gamma && verdict.thresholds.last() != Some(&0.0) {
+        return Err(format!("a verdict on {gamma} tokens stops after {len} without a threshold of 0"));
+    }
+    match verdict.repairs.iter().chain(&verdict.bonus).find(|&&token| token as usize >= vocab_size) {
+        Some(token) => Err(format!("token {token} is outside the vocabulary of {vocab_size}")),
+        None => Ok(()),
+    }
+}

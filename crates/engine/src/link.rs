@@ -1,0 +1,74 @@
+//! A session's connection to one worker, as the round loop sees it.
+//!
+//! Implemented over gRPC by the orchestrator and by scripted doubles in the test kit.
+
+use std::future::Future;
+
+use thiserror::Error;
+
+use crate::conversation::{DraftFrame, DraftOpen, DraftReply, VerifyFrame, VerifyReply};
+
+/// Bytes of encoded messages, up = sent by the orchestrator.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Sent to the worker.
+    pub up: u64,
+    /// Received from it.
+    pub down: u64,
+}
+
+impl std::ops::AddAssign for Traffic {
+    fn add_assign(&mut self, other: Self) {
+        self.up += other.up;
+        self.down += other.down;
+    }
+}
+
+/// The stream to a worker is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{message}")]
+pub struct LinkError {
+    /// Machine-readable.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
+/// An open session at a verifier. Dropping it closes the session.
+pub trait Verifier: Send {
+    /// Sends one frame.
+    fn send(&mut self, frame: VerifyFrame) -> impl Future<Output = Result<(), LinkError>> + Send;
+
+    /// The next message. Cancel safe: a dropped future loses no message.
+    fn receive(&mut self) -> impl Future<Output = Result<VerifyReply, LinkError>> + Send;
+
+    /// Bytes moved so far.
+    fn traffic(&self) -> Traffic;
+}
+
+/// An open session at a draft worker. Dropping it closes the session.
+pub trait Drafter: Send {
+    /// Name of the drafter, for people.
+    fn name(&self) -> &str;
+
+    /// Sends one frame.
+    fn send(&mut self, frame: DraftFrame) -> impl Future<Output = Result<(), LinkError>> + Send;
+
+    /// The next message. Cancel safe: a dropped future loses no message.
+    fn receive(&mut self) -> impl Future<Output = Result<DraftReply, LinkError>> + Send;
+
+    /// Bytes moved so far.
+    fn traffic(&self) -> Traffic;
+}
+
+/// Where a request's drafters come from.
+pub trait DrafterSource: Send {
+    /// What it opens.
+    type Drafter: Drafter + 'static;
+
+    /// Opens a session at some draft worker that answers.
+    ///
+    /// # Errors
+    /// Why there is none just now; the round loop decodes plainly and asks again later.
+    fn open(&mut self, open: DraftOpen) -> impl Future<Output = Result<Self::Drafter, LinkError>> + Send + 'static;
+}

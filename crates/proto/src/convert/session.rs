@@ -1,0 +1,179 @@
+//! What both conversations share: sampling, Open, the text of a frame, refusals, timings.
+
+use foretoken_engine::Sampling;
+use foretoken_engine::conversation::{FrameText, Refusal, RefusalKind, SessionOpen, TextHash, WorkerTimes};
+
+use super::narrow;
+use crate::error::Problem;
+use crate::v1;
+
+impl From<Sampling> for v1::Sampling {
+    fn from(sampling: Sampling) -> Self {
+        Self {
+            temperature: sampling.temperature(),
+            top_k: sampling.top_k(),
+            top_p: Some(sampling.top_p()),
+            min_p: sampling.min_p(),
+        }
+    }
+}
+
+impl TryFrom<v1::Sampling> for Sampling {
+    type Error = Problem;
+
+    fn try_from(wire: v1::Sampling) -> Result<Self, Problem> {
+        Sampling::new(wire.temperature, wire.top_k, wire.top_p.unwrap_or(1.0), wire.min_p)
+            .map_err(|error| Problem::field(format!("sampling.{}", error.field), error.to_string()))
+    }
+}
+
+impl From<&SessionOpen> for v1::SessionOpen {
+    fn from(open: &SessionOpen) -> Self {
+        Self {
+            session_id: open.session_id.clone(),
+            prompt: open.prompt.clone(),
+            reserve_len: narrow(open.reserve_len),
+            sampling: Some(open.sampling.into()),
+            rule: v1::Rule::Token.into(),
+            model_fingerprint: open.model_fingerprint.clone(),
+            tokenizer_fingerprint: open.tokenizer_fingerprint.clone(),
+        }
+    }
+}
+
+impl TryFrom<v1::SessionOpen> for SessionOpen {
+    type Error = Problem;
+
+    fn try_from(wire: v1::SessionOpen) -> Result<Self, Problem> {
+        if wire.rule != i32::from(v1::Rule::Token) {
+            let message = format!("rule is {}; this version knows RULE_TOKEN (1)", wire.rule);
+            return Err(Problem::field("session.rule", message));
+        }
+        if wire.session_id.is_empty() || wire.session_id.len() > 128 {
+            let message = format!("session_id has {} bytes; it must have 1 to 128", wire.session_id.len());
+            return Err(Problem::field("session.session_id", message));
+        }
+        if wire.prompt.is_empty() {
+            return Err(Problem::field("session.prompt", "prompt is empty; it needs at least one token"));
+        }
+        Ok(Self {
+            session_id: wire.session_id,
+            prompt: wire.prompt,
+            reserve_len: wire.reserve_len as usize,
+            sampling: wire.sampling.unwrap_or_default().try_into()?,
+            model_fingerprint: wire.model_fingerprint,
+            tokenizer_fingerprint: wire.tokenizer_fingerprint,
+        })
+    }
+}
+
+impl From<&FrameText> for v1::FrameText {
+    fn from(text: &FrameText) -> Self {
+        Self {
+            seq: text.seq,
+            epoch: text.epoch,
+            committed_len: narrow(text.committed_len),
+            tail: text.tail.clone(),
+            start: narrow(text.start),
+            start_hash: text.start_hash.value(),
+            span_id: text.span_id.map(|id| id.to_vec().into()).unwrap_or_default(),
+            budget_ms: text.budget_ms,
+        }
+    }
+}
+
+impl TryFrom<v1::FrameText> for FrameText {
+    type Error = Problem;
+
+    fn try_from(wire: v1::FrameText) -> Result<Self, Problem> {
+        let span_id = match wire.span_id.as_ref() {
+            [] => None,
+            bytes => Some(bytes.try_into().map_err(|_| {
+                let message = format!("span_id has {} bytes; it must have 8, or none", bytes.len());
+                Problem::field("text.span_id", message)
+            })?),
+        };
+        Ok(Self {
+            seq: wire.seq,
+            epoch: wire.epoch,
+            committed_len: wire.committed_len as usize,
+            tail: wire.tail,
+            start: wire.start as usize,
+            start_hash: TextHash::from(wire.start_hash),
+            span_id,
+            budget_ms: wire.budget_ms,
+        })
+    }
+}
+
+impl From<WorkerTimes> for v1::WorkerTimes {
+    fn from(times: WorkerTimes) -> Self {
+        Self {
+            server_us: times.server_us,
+            queue_us: times.queue_us,
+            batch_wait_us: times.batch_wait_us,
+            model_us: times.model_us,
+            sampling_us: times.sampling_us,
+            passes: times.passes,
+            rows: times.rows,
+            batch_rows: times.batch_rows,
+            batch_sessions: times.batch_sessions,
+        }
+    }
+}
+
+impl From<v1::WorkerTimes> for WorkerTimes {
+    fn from(wire: v1::WorkerTimes) -> Self {
+        Self {
+            server_us: wire.server_us,
+            queue_us: wire.queue_us,
+            batch_wait_us: wire.batch_wait_us,
+            model_us: wire.model_us,
+            sampling_us: wire.sampling_us,
+            passes: wire.passes,
+            rows: wire.rows,
+            batch_rows: wire.batch_rows,
+            batch_sessions: wire.batch_sessions,
+        }
+    }
+}
+
+/// A refusal as one of the four messages that both conversations have.
+pub(super) enum WireRefusal {
+    Stale(v1::Stale),
+    NeedPrefix(v1::NeedPrefix),
+    Overloaded(v1::Overloaded),
+    Invalid(v1::Invalid),
+}
+
+impl From<Refusal> for WireRefusal {
+    fn from(Refusal { seq, kind }: Refusal) -> Self {
+        match kind {
+            RefusalKind::Stale { epoch } => Self::Stale(v1::Stale { seq, epoch }),
+            RefusalKind::NeedPrefix { have_len } => {
+                Self::NeedPrefix(v1::NeedPrefix { seq, have_len: narrow(have_len) })
+            }
+            RefusalKind::Overloaded { retry_after_ms } => Self::Overloaded(v1::Overloaded { seq, retry_after_ms }),
+            RefusalKind::Invalid { reason, field, message } => {
+                Self::Invalid(v1::Invalid { seq, reason: reason.into(), field: field.into(), message })
+            }
+        }
+    }
+}
+
+impl From<WireRefusal> for Refusal {
+    fn from(wire: WireRefusal) -> Self {
+        match wire {
+            WireRefusal::Stale(v1::Stale { seq, epoch }) => Self { seq, kind: RefusalKind::Stale { epoch } },
+            WireRefusal::NeedPrefix(v1::NeedPrefix { seq, have_len }) => {
+                Self { seq, kind: RefusalKind::NeedPrefix { have_len: have_len as usize } }
+            }
+            WireRefusal::Overloaded(v1::Overloaded { seq, retry_after_ms }) => {
+                Self { seq, kind: RefusalKind::Overloaded { retry_after_ms } }
+            }
+            WireRefusal::Invalid(v1::Invalid { seq, reason, field, message }) => {
+                Self { seq, kind: RefusalKind::Invalid { reason: reason.into(), field: field.into(), message } }
+            }
+        }
+    }
+}
