@@ -71,7 +71,7 @@ fn parse(address: &str) -> Result<Uri, &'static str> {
         return Err("the host is missing");
     }
     if !matches!(uri.port_u16(), Some(1..)) {
-        return Err("the port is missing");
+        return Err("the port is missing or not between 1 and 65535");
     }
     if uri.path() != "/" || uri.query().is_some() {
         return Err("it holds a path");
@@ -147,7 +147,7 @@ mod tests {
             ("verifier", "port is missing"),
             ("verifier:", "port is missing"),
             ("verifier:0", "port is missing"),
-            ("verifier:99999", "no host and port"),
+            ("verifier:99999", "port is missing or not between 1 and 65535"),
             (":50051", "host is missing"),
             ("https://verifier:443", "TLS is not supported"),
             ("ftp://verifier:21", "scheme is not http"),

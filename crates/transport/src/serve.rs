@@ -64,7 +64,7 @@ pub async fn serve(
     let (reporter, health_server) = tonic_health::server::health_reporter();
     let mut health = Health::new(service, reporter, &config.health);
     health.publish().await;
-    let routes = with_reflection(routes.add_service(health_server), config.service_name, descriptor_set)?;
+    let routes = with_reflection(routes.add_service(health_server), service, descriptor_set)?;
 
     let cut = CancellationToken::new();
     let incoming = connections(listener, drain.begun_token().clone(), cut.clone());
@@ -81,7 +81,7 @@ pub async fn serve(
         announce(service, address);
     }
     tokio::select! {
-        result = &mut server => return result.map_err(|error| stopped(error.into())),
+        result = &mut server => return finished(service, result),
         () = shutdown => {}
         () = drain.draining() => {}
         () = health.follow() => {}
