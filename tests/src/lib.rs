@@ -1,1 +1,3 @@
 //! Shared helpers of the suites.
+
+pub mod stats;
