@@ -1,0 +1,184 @@
+//! Rotary position embedding, in both layouts in use.
+//!
+//! The two differ only in which components form a pair: GGUF files of the Llama family hold query
+//! and key weights permuted so that neighbours pair up; `safetensors` files keep the halves apart.
+
+use std::f64::consts::PI;
+
+/// Which components of a head are rotated together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pairing {
+    /// `(2j, 2j + 1)`: GGUF.
+    Neighbours,
+    /// `(j, j + d/2)`: `safetensors`.
+    Halves,
+}
+
+/// How a model stretches its rotary frequencies beyond the context it was first trained on.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Scaling {
+    /// Not at all.
+    None,
+    /// Every frequency divided by one factor.
+    Linear {
+        /// The divisor.
+        factor: f64,
+    },
+    /// Llama 3: low frequencies divided, high ones kept, a ramp between them.
+    Llama3 {
+        /// The divisor of low frequencies.
+        factor: f64,
+        /// Wavelengths above `original_context / low` count as low frequencies.
+        low: f64,
+        /// Wavelengths below `original_context / high` count as high frequencies.
+        high: f64,
+        /// Context length of the first training.
+        original_context: f64,
+    },
+    /// One divisor per pair, as GGUF's `rope_freqs.weight` has them.
+    Divisors(Vec<f32>),
+}
+
+/// The model's rotary frequencies; turns a position into an [`Angles`] row.
+#[derive(Debug, Clone)]
+pub(crate) struct Rope {
+    pairing: Pairing,
+    frequencies: Vec<f32>,
+}
+
+impl Rope {
+    /// Frequencies for heads whose first `dimensions` components are rotated.
+    pub(crate) fn new(pairing: Pairing, dimensions: usize, theta: f64, scaling: &Scaling) -> Self {
+        let frequencies = (0..dimensions / 2)
+            .map(|j| {
+                let frequency = theta.powf(-((2 * j) as f64) / dimensions as f64);
+                let scaled = match scaling {
+                    Scaling::None => frequency,
+                    Scaling::Linear { factor } => frequency / factor,
+                    Scaling::Llama3 { factor, low, high, original_context } => {
+                        llama3(frequency, *factor, *low, *high, *original_context)
+                    }
+                    Scaling::Divisors(divisors) => frequency / divisors.get(j).map_or(1.0, |&d| f64::from(d)),
+                };
+                scaled as f32
+            })
+            .collect();
+        Self { pairing, frequencies }
+    }
+
+    /// Writes the cosines and sines of one position; computed once per row of a pass, for all layers.
+    pub(crate) fn angles(&self, position: usize, out: &mut Angles) {
+        out.cos.clear();
+        out.sin.clear();
+        for &frequency in &self.frequencies {
+            // In single precision, as the models were trained.
+            let (sin, cos) = (position as f32 * frequency).sin_cos();
+            out.cos.push(cos);
+            out.sin.push(sin);
+        }
+    }
+
+    /// Rotates every head of one row in place.
+    pub(crate) fn rotate(&self, row: &mut [f32], head_dim: usize, angles: &Angles) {
+        let pairs = self.frequencies.len();
+        for head in row.chunks_exact_mut(head_dim) {
+            match self.pairing {
+                Pairing::Neighbours => {
+                    let (couples, _) = head.as_chunks_mut::<2>();
+                    for (([a, b], &cos), &sin) in couples.iter_mut().zip(&angles.cos).zip(&angles.sin) {
+                        (*a, *b) = (*a * cos - *b * sin, *a * sin + *b * cos);
+                    }
+                }
+                Pairing::Halves => {
+                    let (first, second) = head.split_at_mut(pairs);
+                    let couples = first.iter_mut().zip(second);
+                    for (((a, b), &cos), &sin) in couples.zip(&angles.cos).zip(&angles.sin) {
+                        (*a, *b) = (*a * cos - *b * sin, *a * sin + *b * cos);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Cosines and sines of one position, a pair of components each.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Angles {
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+}
+
+/// The frequency that Llama 3 uses in place of `frequency`.
+fn llama3(frequency: f64, factor: f64, low: f64, high: f64, original_context: f64) -> f64 {
+    let wavelength = 2.0 * PI / frequency;
+    if wavelength > original_context / low {
+        frequency / factor
+    } else if wavelength < original_context / high {
+        frequency
+    } else {
+        let ramp = (original_context / wavelength - low) / (high - low);
+        (1.0 - ramp) * frequency / factor + ramp * frequency
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rotated(rope: &Rope, position: usize, mut row: Vec<f32>, head_dim: usize) -> Vec<f32> {
+        let mut angles = Angles::default();
+        rope.angles(position, &mut angles);
+        rope.rotate(&mut row, head_dim, &angles);
+        row
+    }
+
+    #[test]
+    fn the_two_pairings_are_one_rotation_of_permuted_components() {
+        let neighbours = Rope::new(Pairing::Neighbours, 8, 1e4, &Scaling::None);
+        let halves = Rope::new(Pairing::Halves, 8, 1e4, &Scaling::None);
+        let head: Vec<f32> = (1..=8).map(|i| i as f32).collect();
+        let permuted: Vec<f32> = (0..8).map(|i| head[if i % 2 == 0 { i / 2 } else { 4 + i / 2 }]).collect();
+        let want = rotated(&halves, 13, head, 8);
+        let got = rotated(&neighbours, 13, permuted, 8);
+        for j in 0..4 {
+            assert_eq!(got[2 * j].to_bits(), want[j].to_bits());
+            assert_eq!(got[2 * j + 1].to_bits(), want[j + 4].to_bits());
+        }
+    }
+
+    #[test]
+    fn components_beyond_the_rotated_ones_stay() {
+        for pairing in [Pairing::Neighbours, Pairing::Halves] {
+            let rope = Rope::new(pairing, 4, 1e4, &Scaling::None);
+            let row = rotated(&rope, 5, vec![1.0; 6], 6);
+            assert_eq!(row[4..], [1.0, 1.0]);
+            assert_ne!(row[..4], [1.0; 4]);
+        }
+    }
+
+    #[test]
+    fn llama3_keeps_fast_and_divides_slow_frequencies() {
+        let scaling = Scaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original_context: 8192.0 };
+        let plain = Rope::new(Pairing::Halves, 128, 5e5, &Scaling::None);
+        let scaled = Rope::new(Pairing::Halves, 128, 5e5, &scaling);
+        assert_eq!(plain.frequencies[0], scaled.frequencies[0]);
+        let (slow, divided) = (plain.frequencies[63], scaled.frequencies[63]);
+        assert!((slow / divided - 8.0).abs() < 1e-5, "{slow} {divided}");
+        let between = plain.frequencies.iter().zip(&scaled.frequencies).filter(|(p, s)| {
+            let ratio = **p / **s;
+            ratio > 1.001 && ratio < 7.999
+        });
+        assert!(between.count() > 2);
+    }
+
+    #[test]
+    fn linear_scaling_is_a_slower_position() {
+        let plain = Rope::new(Pairing::Halves, 8, 1e4, &Scaling::None);
+        let linear = Rope::new(Pairing::Halves, 8, 1e4, &Scaling::Linear { factor: 4.0 });
+        let row: Vec<f32> = (0..8).map(|i| i as f32).collect();
+        let (a, b) = (rotated(&plain, 3, row.clone(), 8), rotated(&linear, 12, row, 8));
+        for (x, y) in a.iter().zip(&b) {
+            assert!((x - y).abs() < 1e-5);
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The decoder: slots, the checks before a pass, and the pass itself.
+//!
+//! A pass runs every linear layer once over the rows of all sessions, attention per session, and
+//! the output head only for the rows asked for. No value of a row is computed from another
+//! session's rows, and none by a kernel or an order that depends on how many rows there are.
+
+use crate::cache::SlotCache;
+use crate::compute::attention::{Context, attend};
+use crate::compute::linear::linear;
+use crate::compute::ops::{add, rms_norm, silu_mul};
+use crate::compute::rope::{Angles, Rope};
+use crate::weights::{Layer, Weights};
+use foretoken_runtime::decoder::{Decoder, DecoderError, ModelShape, Row, SessionRows, Slot};
+use rayon::ThreadPool;
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::{ParallelSlice, ParallelSliceMut};
+
+/// A Llama-family model on the CPU, with the caches of its sessions.
+#[derive(Debug)]
+pub struct LlamaDecoder {
+    shape: ModelShape,
+    weights: Weights,
+    rope: Rope,
+    pool: ThreadPool,
+    slots: Vec<Option<SlotCache>>,
+    buffers: Buffers,
+    /// Rows of `vocab_size` logits of the last pass.
+    logits: Vec<f32>,
+}
+
+/// Intermediate rows of a pass, kept so that a pass allocates little.
+#[derive(Debug, Default)]
+struct Buffers {
+    hidden: Vec<f32>,
+    normed: Vec<f32>,
+    queries: Vec<f32>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+    attended: Vec<f32>,
+    gate: Vec<f32>,
+    up: Vec<f32>,
+    projected: Vec<f32>,
+    angles: Vec<Angles>,
+}
+
+/// One session's part of a pass.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    slot: usize,
+    /// Index of its first row among the rows of the pass.
+    first: usize,
+    rows: usize,
+    /// Position of its first row in the session.
+    position: usize,
+    /// How many of its last rows want logits.
+    logits: usize,
+}
+
+impl LlamaDecoder {
+    /// A decoder without slots; `shape` must be that of `weights`.
+    pub(crate) fn new(shape: ModelShape, weights: Weights, rope: Rope, pool: ThreadPool) -> Self {
+        Self {
+            shape,
+            weights,
+            rope,
+            pool,
+            slots: Vec::new(),
+            buffers: Buffers::default(),
+            logits: Vec::new(),
+        }
+    }
+
+    fn cache(&self, slot: Slot) -> Option<&SlotCache> {
+        self.slots.get(slot.0 as usize)?.as_ref()
+    }
+
+    /// Checks a whole batch and lays out its rows.
+    fn plan(&self, batch: &[SessionRows<'_>]) -> Result<Vec<Span>, DecoderError> {
+        let mut spans: Vec<Span> = Vec::with_capacity(batch.len());
+        let mut first = 0;
+        for session in batch {
+            let number = session.slot.0;
+            let Some(cache) = self.cache(session.slot) else {
+                return Err(DecoderError::Backend(format!("slot {number} is not allocated")));
+            };
+            if spans.iter().any(|span| span.slot == number as usize) {
+                return Err(DecoderError::Backend(format!("slot {number} appears twice in one pass")));
+            }
+            let (rows, logits) = (session.tokens.len(), session.logits);
+            if rows == 0 || logits > rows {
+                let problem =
+                    format!("slot {number} was fed {rows} rows and asked for {logits} rows of logits");
+                return Err(DecoderError::Backend(problem));
+            }
+            let vocab_size = self.shape.vocab_size;
+            if let Some(&token) = session.tokens.iter().find(|&&t| t as usize >= vocab_size) {
+                return Err(DecoderError::Token { token, vocab_size });
+            }
+            let (len, capacity) = (cache.len(), cache.capacity());
+            if rows > capacity - len {
+                return Err(DecoderError::Capacity { slot: number, len, capacity, rows });
+            }
+            spans.push(Span { slot: number as usize, first, rows, position: len, logits });
+            first += rows;
+        }
+        Ok(spans)
+    }
+}
+
+impl Decoder for LlamaDecoder {
+    fn shape(&self) -> &ModelShape {
+        &self.shape
+    }
+
+    fn allocate(&mut self, capacity: usize) -> Result<Slot, DecoderError> {
+        let free = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+        let Ok(slot) = u32::try_from(free) else {
+            return Err(DecoderError::Backend(format!("{free} slots are in use, which is the most")));
+        };
+        let max_context = self.shape.max_context;
+        if capacity > max_context {
+            return Err(DecoderError::Capacity { slot, len: 0, capacity: max_context, rows: capacity });
+        }
+        if free == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[free] = Some(SlotCache::new(self.weights.layers.len(), capacity));
+        Ok(Slot(slot))
+    }
+
+    fn len(&self, slot: Slot) -> usize {
+        self.cache(slot).map_or(0, SlotCache::len)
+    }
+
+    fn truncate(&mut self, slot: Slot, len: usize) {
+        if let Some(Some(cache)) = self.slots.get_mut(slot.0 as usize) {
+            cache.truncate(len);
+        }
+    }
+
+    fn release(&mut self, slot: Slot) {
+        if let Some(cache) = self.slots.get_mut(slot.0 as usize) {
+            *cache = None;
+        }
+    }
+
+    fn forward(&mut self, batch: &[SessionRows<'_>]) -> Result<(), DecoderError> {
+        let spans = self.plan(batch)?;
+        let vocab_size = self.shape.vocab_size;
+        let mut pass = Pass {
+            weights: &self.weights,
+            rope: &self.rope,
+            pool: &self.pool,
+            slots: &mut self.slots,
+            buffers: &mut self.buffers,
+            spans: &spans,
+            rows: spans.iter().map(|span| span.rows).sum(),
+        };
+        let logits = &mut self.logits;
+        // Inside the pool, so that each parallel region starts without a hand-over.
+        let run = self.pool.install(|| pass.run(batch, vocab_size, logits));
+        run.map_err(|error| DecoderError::Backend(error.to_string()))
+    }
+
+    fn row(&self, index: usize) -> Row<'_> {
+        let width = self.shape.vocab_size;
+        Row::Host(&self.logits[index * width..(index + 1) * width])
+    }
+}
+
+/// A pass under way: the decoder's parts, borrowed one by one.
+struct Pass<'a> {
+    weights: &'a Weights,
+    rope: &'a Rope,
+    pool: &'a ThreadPool,
+    slots: &'a mut [Option<SlotCache>],
+    buffers: &'a mut Buffers,
+    spans: &'a [Span],
+    rows: usize,
+}
+
+impl Pass<'_> {
+    fn run(
+        &mut self,
+        batch: &[SessionRows<'_>],
+        vocab_size: usize,
+        logits: &mut Vec<f32>,
+    ) -> Result<(), candle_core::Error> {
+        self.embed(batch)?;
+        let weights = self.weights;
+        for (index, layer) in weights.layers.iter().enumerate() {
+            self.attention(index, layer)?;
+            self.feed_forward(layer)?;
+        }
+        self.head(vocab_size, logits)?;
+        for span in self.spans {
+            if let Some(cache) = &mut self.slots[span.slot] {
+                cache.advance(span.rows);
+            }
+        }
+        Ok(())
+    }
+
+    /// The tokens' embeddings and the rotary angles of their positions.
+    fn embed(&mut self, batch: &[SessionRows<'_>]) -> Result<(), candle_core::Error> {
+        let buffers = &mut *self.buffers;
+        buffers.hidden.clear();
+        buffers.angles.resize_with(self.rows, Angles::default);
+        let mut scratch = Vec::new();
+        for (session, span) in batch.iter().zip(self.spans) {
+            for (i, &token) in session.tokens.iter().enumerate() {
+                let token = token as usize;
+                let row = self.weights.embedding.widen(token..token + 1, &mut scratch)?;
+                buffers.hidden.extend_from_slice(row);
+                self.rope.angles(span.position + i, &mut buffers.angles[span.first + i]);
+            }
+        }
+        Ok(())
+    }
+
+    fn attention(&mut self, index: usize, layer: &Layer) -> Result<(), candle_core::Error> {
+        let heads = self.weights.config.heads;
+        let (query_width, width) = (heads.query_width(), heads.key_value_width());
+        let Buffers { hidden, normed, queries, keys, values, attended, projected, angles, .. } =
+            &mut *self.buffers;
+        norm_rows(hidden, &layer.attention_norm, self.weights.config.norm_eps, normed);
+        queries.resize(self.rows * query_width, 0.0);
+        keys.resize(self.rows * width, 0.0);
+        values.resize(self.rows * width, 0.0);
+        let mut layers = [
+            (&layer.query, query_width, &mut queries[..]),
+            (&layer.key, width, &mut keys[..]),
+            (&layer.value, width, &mut values[..]),
+        ];
+        linear(self.pool, normed, &mut layers)?;
+        for (row, angles) in queries.chunks_exact_mut(query_width).zip(&*angles) {
+            self.rope.rotate(row, heads.dim, angles);
+        }
+        for (row, angles) in keys.chunks_exact_mut(width).zip(&*angles) {
+            self.rope.rotate(row, heads.dim, angles);
+        }
+        for span in self.spans {
+            if let Some(cache) = &mut self.slots[span.slot] {
+                let rows = span.first * width..(span.first + span.rows) * width;
+                cache.write(index, &keys[rows.clone()], &values[rows], width);
+            }
+        }
+        let mut contexts: Vec<Context<'_>> = Vec::with_capacity(self.rows);
+        for span in self.spans {
+            if let Some(cache) = &self.slots[span.slot] {
+                contexts.extend((0..span.rows).map(|i| cache.context(index, span.position + i, width)));
+            }
+        }
+        attended.resize(self.rows * query_width, 0.0);
+        attend(heads, queries, &contexts, attended);
+        projected.resize(hidden.len(), 0.0);
+        let hidden_size = self.weights.config.hidden;
+        linear(self.pool, attended, &mut [(&layer.attention_output, hidden_size, projected)])?;
+        add(hidden, projected);
+        Ok(())
+    }
+
+    fn feed_forward(&mut self, layer: &Layer) -> Result<(), candle_core::Error> {
+        let config = &self.weights.config;
+        let width = config.feed_forward;
+        let Buffers { hidden, normed, gate, up, projected, .. } = &mut *self.buffers;
+        norm_rows(hidden, &layer.feed_forward_norm, config.norm_eps, normed);
+        gate.resize(self.rows * width, 0.0);
+        up.resize(self.rows * width, 0.0);
+        linear(self.pool, normed, &mut [(&layer.gate, width, gate), (&layer.up, width, up)])?;
+        let share = gate.len().div_ceil(self.pool.current_num_threads());
+        gate.par_chunks_mut(share).zip(up.par_chunks(share)).for_each(|(gate, up)| silu_mul(gate, up));
+        linear(self.pool, gate, &mut [(&layer.down, config.hidden, projected)])?;
+        add(hidden, projected);
+        Ok(())
+    }
+
+    /// Logits of the rows asked for, over the tokenizer's vocabulary only.
+    fn head(&mut self, vocab_size: usize, logits: &mut Vec<f32>) -> Result<(), candle_core::Error> {
+        let hidden_size = self.weights.config.hidden;
+        let Buffers { hidden, normed, projected, .. } = &mut *self.buffers;
+        projected.clear();
+        for span in self.spans {
+            let end = span.first + span.rows;
+            projected.extend_from_slice(&hidden[(end - span.logits) * hidden_size..end * hidden_size]);
+        }
+        norm_rows(projected, &self.weights.final_norm, self.weights.config.norm_eps, normed);
+        logits.resize(projected.len() / hidden_size * vocab_size, 0.0);
+        linear(self.pool, normed, &mut [(self.weights.head(), vocab_size, logits)])
+    }
+}
+
+/// Norms every row of `rows` into `out`.
+fn norm_rows(rows: &[f32], weight: &[f32], eps: f32, out: &mut Vec<f32>) {
+    out.resize(rows.len(), 0.0);
+    for (row, out) in rows.chunks_exact(weight.len()).zip(out.chunks_exact_mut(weight.len())) {
+        rms_norm(row, weight, eps, out);
+    }
+}

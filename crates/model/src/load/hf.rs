@@ -1,0 +1,173 @@
+//! Hugging Face folders: `config.json`, the tokenizer's files, and `safetensors` weights.
+
+use super::hf_config::HfConfig;
+use super::kinds::Layout;
+use super::raw::{Entry, RawTensors, WeightsFile};
+use super::{Found, LoadError, LoadOptions, LoadStage, Loaded, display_name, finish};
+use crate::weights::{LayerPart, Part};
+use foretoken_text::{HfFiles, Tokenizer};
+use safetensors::{Dtype, SafeTensors};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// Longest header believed: that of a model of 100,000 tensors is a tenth of it.
+const MAX_HEADER: u64 = 100 << 20;
+
+/// Loads a folder, or the `safetensors` file at `path` with the other files beside it.
+pub(super) fn load(
+    path: &Path,
+    options: &LoadOptions,
+    progress: &mut dyn FnMut(LoadStage),
+) -> Result<Loaded, LoadError> {
+    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
+    let config_path = folder.join("config.json");
+    let config: HfConfig = parse(&config_path, &read(&config_path)?)?;
+    let files = if path.is_dir() { weights_files(path)? } else { vec![path.to_owned()] };
+    let tensors = open(&files)?;
+    let (tied, sliding_window) = (config.tied(), config.sliding_window());
+    let mut tensors = RawTensors::new(tensors.0, tensors.1, name_of);
+    if tied {
+        // Some writers store the shared matrix under both names.
+        tensors.ignore(&name_of(Part::Head));
+    }
+    let found = Found {
+        name: display_name(path),
+        config: config.into_config()?,
+        sliding_window,
+        tied,
+        tokenizer: tokenizer(folder)?,
+        files,
+    };
+    for layer in 0..found.config.layers {
+        // Computed from the configuration; old files store it too.
+        tensors.ignore(&format!("model.layers.{layer}.self_attn.rotary_emb.inv_freq"));
+    }
+    finish(found, tensors, options, progress)
+}
+
+fn name_of(part: Part) -> String {
+    let (layer, part) = match part {
+        Part::Embedding => return "model.embed_tokens.weight".to_owned(),
+        Part::FinalNorm => return "model.norm.weight".to_owned(),
+        Part::Head => return "lm_head.weight".to_owned(),
+        Part::Layer(layer, part) => (layer, part),
+    };
+    let part = match part {
+        LayerPart::AttentionNorm => "input_layernorm",
+        LayerPart::Query => "self_attn.q_proj",
+        LayerPart::Key => "self_attn.k_proj",
+        LayerPart::Value => "self_attn.v_proj",
+        LayerPart::AttentionOutput => "self_attn.o_proj",
+        LayerPart::FeedForwardNorm => "post_attention_layernorm",
+        LayerPart::Gate => "mlp.gate_proj",
+        LayerPart::Up => "mlp.up_proj",
+        LayerPart::Down => "mlp.down_proj",
+    };
+    format!("model.layers.{layer}.{part}.weight")
+}
+
+fn tokenizer(folder: &Path) -> Result<Tokenizer, LoadError> {
+    let optional = |name: &str| -> Result<Option<Vec<u8>>, LoadError> {
+        let path = folder.join(name);
+        match fs::read(&path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(LoadError::io(&path)(error)),
+        }
+    };
+    let template = optional("chat_template.jinja")?.map(String::from_utf8).transpose();
+    let template = template.map_err(|error| {
+        LoadError::format(&folder.join("chat_template.jinja"), format!("it is not UTF-8: {error}"))
+    })?;
+    Ok(Tokenizer::from_hf(HfFiles {
+        tokenizer_json: read(&folder.join("tokenizer.json"))?,
+        tokenizer_config_json: optional("tokenizer_config.json")?,
+        generation_config_json: optional("generation_config.json")?,
+        chat_template_jinja: template,
+    })?)
+}
+
+/// The weights of a folder: one file, or the shards of an index in the order of their names.
+fn weights_files(folder: &Path) -> Result<Vec<PathBuf>, LoadError> {
+    #[derive(Deserialize)]
+    struct Index {
+        weight_map: BTreeMap<String, String>,
+    }
+    let single = folder.join("model.safetensors");
+    let index = folder.join("model.safetensors.index.json");
+    if single.exists() || !index.exists() {
+        return Ok(vec![single]);
+    }
+    let names = parse::<Index>(&index, &read(&index)?)?.weight_map.into_values().collect::<BTreeSet<_>>();
+    if names.is_empty() {
+        return Err(LoadError::format(&index, "its weight_map is empty"));
+    }
+    names
+        .into_iter()
+        .map(|name| {
+            // An index must not reach outside its folder.
+            if Path::new(&name).file_name() == Some(name.as_ref()) {
+                return Ok(folder.join(name));
+            }
+            Err(LoadError::format(&index, format!("its weight_map names {name:?}, which is no file name")))
+        })
+        .collect()
+}
+
+/// Opens weights files and merges their tensor tables.
+fn open(paths: &[PathBuf]) -> Result<(Vec<WeightsFile>, BTreeMap<String, Entry>), LoadError> {
+    let mut files = Vec::new();
+    let mut entries = BTreeMap::new();
+    for (index, path) in paths.iter().enumerate() {
+        let mut file = File::open(path).map_err(LoadError::io(path))?;
+        let size = file.metadata().map_err(LoadError::io(path))?.len();
+        let header = header(path, &mut file, size)?;
+        let data_start = header.len() as u64;
+        let (_, metadata) = SafeTensors::read_metadata(&header)
+            .map_err(|error| LoadError::format(path, format!("its header: {error}")))?;
+        for (name, info) in metadata.tensors() {
+            let layout = match info.dtype {
+                Dtype::F32 => Ok(Layout::F32),
+                Dtype::F16 => Ok(Layout::F16),
+                Dtype::BF16 => Ok(Layout::Bf16),
+                other => Err(format!("{other:?}")),
+            };
+            let start = data_start.saturating_add(info.data_offsets.0 as u64);
+            let entry = Entry { dims: info.shape.clone(), layout, file: index, start };
+            if entries.insert(name.clone(), entry).is_some() {
+                return Err(LoadError::format(path, format!("tensor {name} is in another file too")));
+            }
+        }
+        files.push(WeightsFile { file, size });
+    }
+    Ok((files, entries))
+}
+
+/// The header with its length in front, as the parser wants it; nothing of the data.
+fn header(path: &Path, file: &mut File, size: u64) -> Result<Vec<u8>, LoadError> {
+    let mut length = [0; 8];
+    if size < length.len() as u64 {
+        return Err(LoadError::format(path, format!("it is only {size} bytes long")));
+    }
+    file.read_exact(&mut length).map_err(LoadError::io(path))?;
+    let declared = u64::from_le_bytes(length);
+    let left = size - length.len() as u64;
+    if declared > left || declared > MAX_HEADER {
+        let problem = format!("its header should be {declared} bytes long, and {left} bytes are left");
+        return Err(LoadError::format(path, problem));
+    }
+    let mut header = length.to_vec();
+    file.take(declared).read_to_end(&mut header).map_err(LoadError::io(path))?;
+    Ok(header)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
+    fs::read(path).map_err(LoadError::io(path))
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(path: &Path, json: &[u8]) -> Result<T, LoadError> {
+    serde_json::from_slice(json).map_err(|error| LoadError::format(path, error.to_string()))
+}

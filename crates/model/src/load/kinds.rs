@@ -1,0 +1,72 @@
+//! GGML's tensor types by number: the ones there are kernels for, and the names of the others.
+
+use crate::compute::blocks::Kind;
+use candle_core::quantized::GgmlDType;
+
+/// How the values of a supported tensor type are laid out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Layout {
+    F32,
+    F16,
+    Bf16,
+    Blocks(Kind),
+    Super(GgmlDType),
+}
+
+impl Layout {
+    /// The layout of a type's number, or what the type is called.
+    pub(super) fn of(kind: u32) -> Result<Self, String> {
+        Ok(match kind {
+            0 => Self::F32,
+            1 => Self::F16,
+            2 => Self::Blocks(Kind::Q4_0),
+            3 => Self::Blocks(Kind::Q4_1),
+            6 => Self::Blocks(Kind::Q5_0),
+            7 => Self::Blocks(Kind::Q5_1),
+            8 => Self::Blocks(Kind::Q8_0),
+            10 => Self::Super(GgmlDType::Q2K),
+            11 => Self::Super(GgmlDType::Q3K),
+            12 => Self::Super(GgmlDType::Q4K),
+            13 => Self::Super(GgmlDType::Q5K),
+            14 => Self::Super(GgmlDType::Q6K),
+            30 => Self::Bf16,
+            _ => return Err(name(kind)),
+        })
+    }
+
+    /// Values and bytes of one block.
+    pub(super) fn block(self) -> (usize, usize) {
+        match self {
+            Self::F32 => (1, 4),
+            Self::F16 | Self::Bf16 => (1, 2),
+            Self::Blocks(kind) => (crate::compute::blocks::BLOCK, kind.block_bytes()),
+            Self::Super(dtype) => (dtype.block_size(), dtype.type_size()),
+        }
+    }
+}
+
+fn name(kind: u32) -> String {
+    let known = match kind {
+        9 => "Q8_1",
+        15 => "Q8_K",
+        16 => "IQ2_XXS",
+        17 => "IQ2_XS",
+        18 => "IQ3_XXS",
+        19 => "IQ1_S",
+        20 => "IQ4_NL",
+        21 => "IQ3_S",
+        22 => "IQ2_S",
+        23 => "IQ4_XS",
+        24 => "I8",
+        25 => "I16",
+        26 => "I32",
+        27 => "I64",
+        28 => "F64",
+        29 => "IQ1_M",
+        34 => "TQ1_0",
+        35 => "TQ2_0",
+        39 => "MXFP4",
+        _ => return format!("number {kind}"),
+    };
+    known.to_owned()
+}

@@ -1,0 +1,213 @@
+//! Reading a model from disk: GGUF files and Hugging Face folders with `safetensors` weights.
+//!
+//! Loading refuses what it does not know. An architecture, a rope scaling, a bias or any other
+//! tensor that the decoder would leave out makes an error that names it, never a model that
+//! answers slightly wrong.
+
+mod container;
+mod error;
+mod fingerprint;
+mod gguf;
+mod hf;
+mod hf_config;
+mod kinds;
+mod raw;
+
+pub use error::LoadError;
+
+use crate::compute::rope::Rope;
+use crate::config::ModelConfig;
+use crate::decoder::LlamaDecoder;
+use fingerprint::fingerprint;
+use foretoken_runtime::decoder::ModelShape;
+use foretoken_text::Tokenizer;
+use raw::RawTensors;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+
+/// What a caller may choose when loading a model.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Longest context to allow, where it is below the model's own.
+    pub max_context: Option<usize>,
+    /// Threads a pass may use; all processors where it is not set.
+    pub threads: Option<usize>,
+}
+
+/// A model ready to run, and the tokenizer from the same files.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The decoder.
+    pub decoder: LlamaDecoder,
+    /// The tokenizer.
+    pub tokenizer: Tokenizer,
+}
+
+/// How far loading has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadStage {
+    /// What is being done.
+    pub step: LoadStep,
+    /// Bytes of the step done.
+    pub done: u64,
+    /// Bytes of the step in all.
+    pub total: u64,
+}
+
+/// The steps of loading that take time, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoadStep {
+    /// Hashing the weights file.
+    Fingerprint,
+    /// Reading the weights into memory.
+    Weights,
+}
+
+impl fmt::Display for LoadStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fingerprint => "checking the weights",
+            Self::Weights => "reading the weights",
+        })
+    }
+}
+
+/// Loads the model at `path`.
+///
+/// `path` is a `.gguf` file; a `.safetensors` file with `config.json` and `tokenizer.json` beside
+/// it; or a folder that holds those two and `model.safetensors` or its shards with their index.
+///
+/// # Errors
+/// If a file cannot be read, is damaged, holds a model this decoder would compute wrongly, or if
+/// an option cannot be met.
+pub fn load(
+    path: &Path,
+    options: &LoadOptions,
+    progress: &mut dyn FnMut(LoadStage),
+) -> Result<Loaded, LoadError> {
+    if is_gguf(path)? { gguf::load(path, options, progress) } else { hf::load(path, options, progress) }
+}
+
+/// What a format's loader has found before the large reads.
+struct Found {
+    name: String,
+    config: ModelConfig,
+    /// Attention beyond this many positions would be wrong.
+    sliding_window: Option<usize>,
+    tied: bool,
+    tokenizer: Tokenizer,
+    /// Files of the weights, in the order they are hashed.
+    files: Vec<PathBuf>,
+}
+
+/// The checks and the work that do not depend on the format.
+fn finish(
+    found: Found,
+    mut source: RawTensors,
+    options: &LoadOptions,
+    progress: &mut dyn FnMut(LoadStage),
+) -> Result<Loaded, LoadError> {
+    let Found { name, config, sliding_window, tied, tokenizer, files } = found;
+    let max_context = max_context(config.max_context, sliding_window, options)?;
+    let pool = thread_pool(options)?;
+    let vocab_size = tokenizer.vocab_size();
+    let rows = source.embedding_rows()?;
+    if vocab_size > rows {
+        return Err(LoadError::Vocabulary { tokens: vocab_size, rows });
+    }
+    let fingerprint = fingerprint(&files, progress)?;
+    let weights = source.take_all(config, tied, progress)?;
+    let config = &weights.config;
+    let rope = Rope::new(config.pairing, config.rope_dimensions, config.rope_theta, &config.rope_scaling);
+    let shape = ModelShape {
+        name,
+        fingerprint,
+        vocab_size,
+        max_context,
+        weight_bytes: weights.bytes(),
+        kv_bytes_per_token: config.kv_bytes_per_token(),
+        device: "cpu".to_owned(),
+    };
+    tracing::debug!(
+        name = %shape.name,
+        layers = config.layers,
+        max_context,
+        threads = pool.current_num_threads(),
+        "model loaded"
+    );
+    Ok(Loaded { decoder: LlamaDecoder::new(shape, weights, rope, pool), tokenizer })
+}
+
+fn max_context(model: usize, window: Option<usize>, options: &LoadOptions) -> Result<usize, LoadError> {
+    let chosen = match options.max_context {
+        Some(0) => {
+            let problem = "it must be at least 1".to_owned();
+            return Err(LoadError::Option { option: "max_context", value: 0, problem });
+        }
+        Some(limit) => model.min(limit),
+        None => model,
+    };
+    match window {
+        Some(window) if window < chosen => Err(LoadError::Unsupported(format!(
+            "a sliding attention window of {window} positions, below the context of {chosen}; set the context to {window} or less"
+        ))),
+        _ => Ok(chosen),
+    }
+}
+
+fn thread_pool(options: &LoadOptions) -> Result<ThreadPool, LoadError> {
+    let threads = options.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get));
+    let refused = |problem: String| LoadError::Option { option: "threads", value: threads, problem };
+    if threads == 0 {
+        return Err(refused("it must be at least 1".to_owned()));
+    }
+    ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .thread_name(|index| format!("model-{index}"))
+        .build()
+        .map_err(|error| refused(error.to_string()))
+}
+
+/// Whether `path` is a file that starts as GGUF files do or is named as one.
+fn is_gguf(path: &Path) -> Result<bool, LoadError> {
+    if path.is_dir() {
+        return Ok(false);
+    }
+    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
+        return Ok(true);
+    }
+    let mut magic = Vec::new();
+    let file = File::open(path).map_err(LoadError::io(path))?;
+    file.take(4).read_to_end(&mut magic).map_err(LoadError::io(path))?;
+    Ok(magic == b"GGUF")
+}
+
+/// The file's or folder's own name, without the extension.
+fn display_name(path: &Path) -> String {
+    let resolved = path.canonicalize();
+    let path = resolved.as_deref().unwrap_or(path);
+    let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
+    name.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_context_is_the_smaller_of_both_and_within_the_window() {
+        let with = |max_context| LoadOptions { max_context, threads: None };
+        assert_eq!(max_context(100, None, &with(None)).unwrap(), 100);
+        assert_eq!(max_context(100, None, &with(Some(40))).unwrap(), 40);
+        assert_eq!(max_context(100, None, &with(Some(400))).unwrap(), 100);
+        assert_eq!(max_context(100, Some(40), &with(Some(40))).unwrap(), 40);
+        assert!(max_context(100, None, &with(Some(0))).is_err());
+        let refused = max_context(100, Some(40), &with(None)).unwrap_err().to_string();
+        assert!(refused.contains("window of 40") && refused.contains("context of 100"), "{refused}");
+    }
+}
