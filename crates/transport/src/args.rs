@@ -77,7 +77,7 @@ impl ListenArgs {
         TcpListener::bind(address).await.map_err(|source| TransportError::Bind { address, source })
     }
 
-    /// What [`serve`](crate::serve) needs, with health reporting SERVING.
+    /// What [`serve`](crate::serve()) needs, with health reporting SERVING.
     pub fn server_config(&self, service_name: &'static str) -> ServerConfig {
         ServerConfig {
             service_name,

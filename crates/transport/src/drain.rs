@@ -4,7 +4,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Tells a service's streams that the process is ending: first *please finish*, later *end now*.
 ///
-/// Clones are handles to the same drain. [`serve`](crate::serve) moves it on; a service only looks. It never goes back.
+/// Clones are handles to the same drain. [`serve`](crate::serve()) moves it on; a service only looks. It never goes back.
 #[derive(Debug, Clone, Default)]
 pub struct Drain {
     begun: CancellationToken,

@@ -1,7 +1,7 @@
 //! What every Foretoken service shares: listening, health, limits, drain, and the channels between them.
 //!
-//! A service's `main` flattens [`ListenArgs`] into its arguments, loads what it serves, and ends in [`serve`]; a
-//! client opens a [`channel`]. Tests do the same on port 0 with a shutdown of their own.
+//! A service's `main` flattens [`ListenArgs`] into its arguments, loads what it serves, and ends in [`serve()`]; a
+//! client opens a [`channel()`]. Tests do the same on port 0 with a shutdown of their own.
 //!
 //! What this crate does not do: it knows no message and no service of ours, it does not load models, and it
 //! sets no time limit on a stream, because a stream lives as long as its session.

@@ -26,7 +26,7 @@ const STATUS_GRACE: Duration = Duration::from_secs(1);
 /// Time for the server to notice that its connections are gone.
 const CUT_GRACE: Duration = Duration::from_secs(1);
 
-/// What [`serve`] needs to know; [`ListenArgs::server_config`](crate::ListenArgs::server_config) makes one.
+/// What [`serve()`] needs to know; [`ListenArgs::server_config`](crate::ListenArgs::server_config) makes one.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// Full name of the service, e.g. `foretoken.v1.Verifier`: health and reflection know it by this.
