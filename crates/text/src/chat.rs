@@ -1,8 +1,8 @@
 //! The chat template a model ships: a conversation becomes the one text the model was trained on.
 //!
 //! Templates are programs in Jinja, written for Python and found inside downloaded files. They see what `transformers`
-//! would show them, and nothing else: no files, no clock, no network. Steps and output are bounded; the memory of one
-//! single expression is not.
+//! would show them, and nothing else: no files, no clock, no network. Steps and output are bounded; the memory that
+//! intermediate values take is not, so templates from strangers should be read before they are run.
 
 use std::io;
 

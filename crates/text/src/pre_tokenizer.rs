@@ -88,7 +88,56 @@ fn byte_level(use_regex: bool) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use tokenizers::{
+        NormalizedString, Normalizer, NormalizerWrapper, OffsetReferential, OffsetType, PreTokenizedString,
+        PreTokenizer as _, PreTokenizerWrapper,
+    };
+
     use super::*;
+
+    #[derive(serde::Deserialize)]
+    struct Golden {
+        cases: Vec<Case>,
+    }
+
+    #[derive(serde::Deserialize)]
+    struct Case {
+        text: String,
+        words: Vec<String>,
+    }
+
+    #[test]
+    fn words_are_those_python_cuts() {
+        let goldens = include_str!("../tests/data/goldens.json");
+        let goldens: BTreeMap<String, Golden> = serde_json::from_str(goldens).unwrap();
+        assert_eq!(goldens.keys().collect::<Vec<_>>(), ["gpt-2", "llama-bpe", "qwen2", "smollm"]);
+        for (family, golden) in goldens {
+            let rule = PreTokenizer::from_name(Some(&family)).unwrap();
+            let cut: PreTokenizerWrapper = serde_json::from_value(rule.pre_tokenizer()).unwrap();
+            let normalizer: Option<NormalizerWrapper> = serde_json::from_value(rule.normalizer()).unwrap();
+            for case in golden.cases {
+                let mut text = NormalizedString::from(case.text.as_str());
+                if let Some(normalizer) = &normalizer {
+                    normalizer.normalize(&mut text).unwrap();
+                }
+                let mut words = PreTokenizedString::from(text);
+                cut.pre_tokenize(&mut words).unwrap();
+                let splits = words.get_splits(OffsetReferential::Original, OffsetType::Byte);
+                let words: Vec<&str> = splits.iter().map(|(word, _, _)| *word).collect();
+                assert_eq!(words, case.words, "{family}: {:?}", case.text);
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_one_family_share_its_rule() {
+        for name in ["llama3", "llama-v3", "llama-bpe"] {
+            assert_eq!(PreTokenizer::from_name(Some(name)), Ok(PreTokenizer::Llama3));
+        }
+        assert_eq!(PreTokenizer::from_name(Some("deepseek-r1-qwen")), Ok(PreTokenizer::Qwen2));
+    }
 
     #[test]
     fn unknown_names_are_refused_by_name() {

@@ -98,8 +98,8 @@ impl Tokenizer {
     /// not be able to do this has to be checked before. With `add_special`, BOS comes first where the model wants one,
     /// unless the text already starts with it.
     ///
-    /// A byte the vocabulary has no token for (control characters, in some models) is dropped, as the models' own
-    /// tokenizers do.
+    /// Families with a normalizer (Qwen: NFC) apply it first. A byte the vocabulary has no token for (control characters,
+    /// in some models) is dropped, as the models' own tokenizers do.
     ///
     /// # Errors
     /// Only if the tokenizer's own rules fail on the text.
