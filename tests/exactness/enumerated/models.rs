@@ -11,9 +11,12 @@ pub(crate) const V: u32 = 4;
 /// A model of language: what may follow a text.
 pub(crate) type Model = Box<dyn Fn(&[u32]) -> Distribution>;
 
+/// Weights by model and text.
+type Tables = HashMap<(String, Vec<u32>), [f64; V as usize]>;
+
 /// The stored weights of what follows `text` in the model `name`. The tables know texts of up to 4 tokens.
 pub(crate) fn weights(name: &str, text: &[u32]) -> [f64; V as usize] {
-    static TABLES: OnceLock<HashMap<(String, Vec<u32>), [f64; V as usize]>> = OnceLock::new();
+    static TABLES: OnceLock<Tables> = OnceLock::new();
     let tables = TABLES.get_or_init(|| {
         let lines = include_str!("../data/tables.txt").lines().filter(|line| !line.starts_with('#'));
         lines.map(parse).collect()
@@ -86,6 +89,11 @@ impl Claim {
         }
     }
 
+    /// The probability of the likeliest token: the draft's confidence.
+    pub(crate) fn confidence(&self) -> f64 {
+        self.proposal().iter().map(|(_, q)| q).fold(0.0, f64::max)
+    }
+
     /// How probable each token is to be drawn: of a lattice, by trying every integer below N.
     pub(crate) fn drawn(&self) -> Vec<(u32, f64)> {
         let Self::Lattice(lattice) = self else { return self.proposal().iter().collect() };
@@ -116,4 +124,10 @@ pub(crate) fn lattice(q: Model, k: u32, n: u32) -> Draft {
 
 pub(crate) fn greedy(q: Model) -> Draft {
     Box::new(move |text| Claim::OneHot(q(text).argmax()))
+}
+
+#[test]
+fn the_tables_are_the_stored_ones() {
+    assert_eq!(weights("p0", &[]), [2.0, 5.0, 10.0, 13.0]);
+    assert_eq!(weights("p0", &[0]), [7.0, 8.0, 20.0, 5.0]);
 }

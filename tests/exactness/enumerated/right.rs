@@ -1,8 +1,8 @@
 //! What must be exact, and is.
 
-use foretoken_acceptance::{Proposal, Sampling};
+use foretoken_acceptance::Sampling;
 
-use crate::models::{self, Claim, V, full, greedy, lattice, penalised, sampled, table};
+use crate::models::{Claim, V, full, greedy, lattice, penalised, sampled, table};
 use crate::rule::{Exact, Rule, Scene, Start, drafts, error};
 
 /// Total variation allowed: rounding of some thousand products.
@@ -209,7 +209,7 @@ struct StopBefore(f64);
 
 impl Rule for StopBefore {
     fn starts(&self, scene: &Scene) -> Vec<Start> {
-        drafts(scene, |block, q| block.len() == scene.gamma || largest(q.proposal()) < self.0)
+        drafts(scene, |block, q| block.len() == scene.gamma || q.confidence() < self.0)
     }
 }
 
@@ -233,7 +233,7 @@ impl Rule for Deadline {
         let mut all = Vec::new();
         for arrived in 0..4 {
             let stop = |block: &[u32], q: &Claim| {
-                block.len() == arrived || (!block.is_empty() && largest(q.proposal()) < 0.5)
+                block.len() == arrived || (!block.is_empty() && q.confidence() < 0.5)
             };
             all.extend(drafts(scene, stop).into_iter().map(|s| Start { weight: s.weight / 4.0, ..s }));
         }
@@ -273,14 +273,4 @@ impl Rule for Salvaged {
         }
         all
     }
-}
-
-pub(crate) fn largest(q: Proposal<'_>) -> f64 {
-    q.iter().map(|(_, q)| q).fold(0.0, f64::max)
-}
-
-#[test]
-fn the_tables_are_the_stored_ones() {
-    assert_eq!(models::weights("p0", &[]), [2.0, 5.0, 10.0, 13.0]);
-    assert_eq!(models::weights("p0", &[0]), [7.0, 8.0, 20.0, 5.0]);
 }

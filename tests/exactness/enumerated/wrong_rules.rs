@@ -3,7 +3,6 @@
 use foretoken_acceptance::{Lattice, Proposal};
 
 use crate::models::{Claim, V, normalised, probs};
-use crate::right::largest;
 use crate::rule::{Exact, Position, Rule, Scene, Start, drafts};
 
 /// Only the scalar q(x) is sent, so the repair is drawn from p with q taken off at x alone.
@@ -121,7 +120,7 @@ pub(crate) struct LateBlockDropped(pub(crate) f64);
 impl Rule for LateBlockDropped {
     fn starts(&self, scene: &Scene) -> Vec<Start> {
         let mut all = drafts(scene, |block, q| {
-            block.len() == scene.gamma || (!block.is_empty() && largest(q.proposal()) < self.0)
+            block.len() == scene.gamma || (!block.is_empty() && q.confidence() < self.0)
         });
         for start in &mut all {
             if start.block.len() >= 2 {
