@@ -206,6 +206,12 @@ fn unusable_logits_are_named_and_change_nothing() {
 }
 
 #[test]
+fn a_coin_on_a_border_belongs_to_the_token_behind_it() {
+    let p = Distribution::from_probs(&[0.25, 0.25, 0.0, 0.5]);
+    assert_eq!([0.0, 0.25, 0.5].map(|coin| p.draw(coin)), [0, 1, 3]);
+}
+
+#[test]
 fn a_short_sum_falls_to_the_last_possible_token() {
     let p = Distribution::from_probs(&[0.3, 0.0, 0.7 - 1e-7, 0.0]);
     assert_eq!(p.draw(JUST_BELOW_ONE), 2);

@@ -108,6 +108,15 @@ fn a_token_its_own_q_excludes_has_threshold_zero() {
 }
 
 #[test]
+fn a_repair_is_drawn_by_share_of_the_residual() {
+    let p = Distribution::from_probs(&[0.25, 0.25, 0.5]);
+    let q = Distribution::from_probs(&[0.0, 0.75, 0.25]);
+    // Left are 1/4 of token 0 and 1/4 of token 2: half of the coins each.
+    let coins = [0.0, 0.49, 0.5, JUST_BELOW_ONE];
+    assert_eq!(coins.map(|coin| repair(&p, Proposal::Full(&q), coin)), [0, 0, 2, 2]);
+}
+
+#[test]
 fn an_empty_residual_falls_back_to_p() {
     let p = Distribution::from_probs(&[0.0, 0.5, 0.5]);
     assert_eq!(residual(&p, Proposal::Full(&p)).count(), 0);
