@@ -4,8 +4,11 @@
 //! is left to the worker.
 
 mod draft;
+mod incoming;
 mod session;
 mod verify;
+
+pub use incoming::Incoming;
 
 use foretoken_engine::Lattice;
 

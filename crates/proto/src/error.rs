@@ -75,7 +75,7 @@ reasons! {
 }
 
 /// An error on its way to a caller.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Problem {
     /// Why, for machines.

@@ -4,16 +4,18 @@
 //! [`TelemetryGuard`] and ends with [`TelemetryGuard::shutdown`]. Services hand the trace on with
 //! [`propagation`] and name what they record by [`names`].
 //!
-//! What this crate does not do: it records nothing by itself, opens no port, and reads neither flags nor
-//! the environment (the binaries do, and pass a [`TelemetryConfig`]). No function here can make a request
+//! What this crate does not do: it records nothing by itself, opens no port, and reads no environment of
+//! its own accord (binaries flatten [`TelemetryArgs`], and pass a [`TelemetryConfig`]). No function here can make a request
 //! fail: an unreachable collector costs spans, never answers.
 
 pub mod names;
 pub mod propagation;
 
+mod args;
 mod config;
 mod setup;
 
+pub use args::TelemetryArgs;
 pub use config::{LogFormat, ParseLogFormatError, TelemetryConfig};
 pub use opentelemetry::Context;
 pub use setup::{TelemetryError, TelemetryGuard, init};

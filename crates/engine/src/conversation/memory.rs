@@ -7,43 +7,43 @@ use std::collections::VecDeque;
 pub enum Recall<R> {
     /// Never seen: carry it out.
     New,
-    /// Seen with the same bytes and answered: give the same answer.
+    /// Seen with the same content and answered: give the same answer.
     Answered(R),
-    /// Seen with the same bytes, its answer is on the way: do nothing.
+    /// Seen with the same content, its answer is on the way: do nothing.
     Pending,
-    /// Seen with other bytes: INVALID.
+    /// Seen with other content: INVALID.
     Conflict,
     /// Older than anything remembered: STALE.
     Forgotten,
 }
 
 #[derive(Debug)]
-struct Entry<R> {
+struct Entry<F, R> {
     seq: u64,
-    digest: u64,
+    frame: F,
     reply: Option<R>,
 }
 
 /// The last frames of a session and their replies, a bounded number of them.
 #[derive(Debug)]
-pub struct ReplyMemory<R> {
-    entries: VecDeque<Entry<R>>,
+pub struct ReplyMemory<F, R> {
+    entries: VecDeque<Entry<F, R>>,
     capacity: usize,
     newest: Option<u64>,
 }
 
-impl<R: Clone> ReplyMemory<R> {
+impl<F: PartialEq + Clone, R: Clone> ReplyMemory<F, R> {
     /// Remembers the last `capacity` frames.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self { entries: VecDeque::with_capacity(capacity), capacity, newest: None }
     }
 
-    /// Looks a frame up by number and the digest of its bytes; a new one is entered as pending.
-    pub fn meet(&mut self, seq: u64, digest: u64) -> Recall<R> {
+    /// Looks a frame up by number and content; a new one is entered as pending.
+    pub fn meet(&mut self, seq: u64, frame: &F) -> Recall<R> {
         if let Some(entry) = self.entries.iter().find(|entry| entry.seq == seq) {
             return match &entry.reply {
-                _ if entry.digest != digest => Recall::Conflict,
+                _ if entry.frame != *frame => Recall::Conflict,
                 Some(reply) => Recall::Answered(reply.clone()),
                 None => Recall::Pending,
             };
@@ -55,7 +55,7 @@ impl<R: Clone> ReplyMemory<R> {
             self.entries.pop_front();
         }
         self.newest = Some(self.newest.map_or(seq, |newest| newest.max(seq)));
-        self.entries.push_back(Entry { seq, digest, reply: None });
+        self.entries.push_back(Entry { seq, frame: frame.clone(), reply: None });
         Recall::New
     }
 
@@ -82,33 +82,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn same_bytes_same_reply_other_bytes_conflict() {
+    fn same_content_same_reply_other_content_conflict() {
         let mut memory = ReplyMemory::new(2);
-        assert_eq!(memory.meet(1, 11), Recall::New);
-        assert_eq!(memory.meet(1, 11), Recall::Pending);
+        assert_eq!(memory.meet(1, &11), Recall::New);
+        assert_eq!(memory.meet(1, &11), Recall::Pending);
         memory.answer(1, "one");
-        assert_eq!(memory.meet(1, 11), Recall::Answered("one"));
-        assert_eq!(memory.meet(1, 12), Recall::Conflict);
+        assert_eq!(memory.meet(1, &11), Recall::Answered("one"));
+        assert_eq!(memory.meet(1, &12), Recall::Conflict);
     }
 
     #[test]
     fn bounded_and_late_frames_are_forgotten() {
         let mut memory = ReplyMemory::new(2);
         for seq in 1..=3 {
-            assert_eq!(memory.meet(seq, seq), Recall::New);
+            assert_eq!(memory.meet(seq, &seq), Recall::New);
             memory.answer(seq, seq);
         }
-        assert_eq!(memory.meet(1, 1), Recall::Forgotten);
-        assert_eq!(memory.meet(2, 2), Recall::Answered(2));
+        assert_eq!(memory.meet(1, &1), Recall::Forgotten);
+        assert_eq!(memory.meet(2, &2), Recall::Answered(2));
     }
 
     #[test]
     fn a_refused_frame_may_be_asked_again() {
-        let mut memory = ReplyMemory::<()>::new(2);
-        assert_eq!(memory.meet(1, 1), Recall::New);
+        let mut memory = ReplyMemory::<u64, ()>::new(2);
+        assert_eq!(memory.meet(1, &1), Recall::New);
         memory.forget(1);
-        assert_eq!(memory.meet(1, 1), Recall::New);
+        assert_eq!(memory.meet(1, &1), Recall::New);
         memory.forget_pending();
-        assert_eq!(memory.meet(1, 2), Recall::New);
+        assert_eq!(memory.meet(1, &2), Recall::New);
     }
 }

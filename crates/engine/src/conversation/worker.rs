@@ -40,6 +40,12 @@ impl WorkerText {
         self.epoch
     }
 
+    /// Whether the first `len` tokens held have this hash.
+    #[must_use]
+    pub fn has_prefix(&self, len: usize, hash: TextHash) -> bool {
+        self.hashes.get(len) == Some(&hash)
+    }
+
     /// Adds a token the worker drafted, sampled, or was told to judge.
     pub fn push(&mut self, token: u32) {
         self.hashes.push(self.hashes[self.tokens.len()].then(token));

@@ -1,0 +1,180 @@
+//! One pass: whose rows go in, the forward, and what the logits become.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use foretoken_acceptance::LogitsError;
+
+use crate::config::RuntimeConfig;
+use crate::decoder::{Decoder, DecoderError, SessionRows};
+use crate::handle::Ended;
+use crate::judge::Judge;
+use crate::session::{Role, Session, Task, Wish, micros};
+use crate::stats::Stats;
+
+/// Buffers and fairness of passes.
+#[derive(Debug, Default)]
+pub(crate) struct Passes {
+    judge: Judge,
+    plan: Vec<(usize, Wish)>,
+    /// Where the next plan starts looking, so that no session is always last.
+    turn: usize,
+}
+
+/// How long a pass took and how full it was.
+#[derive(Clone, Copy)]
+struct PassFacts {
+    began: Instant,
+    took: Duration,
+    rows: u32,
+    sessions: u32,
+}
+
+impl Passes {
+    /// Plans and runs one pass. False if no session wants any rows.
+    pub(crate) fn run<D: Decoder>(
+        &mut self,
+        decoder: &mut D,
+        sessions: &mut [Session],
+        config: &RuntimeConfig,
+        stats: &Stats,
+    ) -> bool {
+        self.plan(sessions, config);
+        if self.plan.is_empty() {
+            return false;
+        }
+        let began = Instant::now();
+        let outcome = forward(decoder, sessions, &self.plan);
+        let rows: usize = self.plan.iter().map(|(_, wish)| wish.rows).sum();
+        let facts =
+            PassFacts { began, took: began.elapsed(), rows: rows as u32, sessions: self.plan.len() as u32 };
+        stats.passes.fetch_add(1, Ordering::Relaxed);
+        stats.rows.fetch_add(rows as u64, Ordering::Relaxed);
+        stats.shared_passes.fetch_add(u64::from(self.plan.len() > 1), Ordering::Relaxed);
+        match outcome {
+            Ok(()) => self.hand_out(decoder, sessions, config, facts),
+            Err(error) => {
+                tracing::error!(%error, "pass failed; its sessions end");
+                for &(index, _) in &self.plan {
+                    sessions[index].ended = Some(Ended::ModelFailed(error.to_string()));
+                }
+            }
+        }
+        stats.busy_us.fetch_add(micros(began), Ordering::Relaxed);
+        true
+    }
+
+    fn plan(&mut self, sessions: &[Session], config: &RuntimeConfig) {
+        self.plan.clear();
+        self.turn = self.turn.wrapping_add(1);
+        let mut budget = config.row_budget;
+        let lone = sessions.iter().filter(|session| session.active.is_some()).count() == 1;
+        // Frames first; reading ahead takes what is left.
+        for reading_ahead in [false, true] {
+            for offset in 0..sessions.len() {
+                let index = (self.turn + offset) % sessions.len();
+                let session = &sessions[index];
+                if session.active.is_none() != reading_ahead || session.ended.is_some() {
+                    continue;
+                }
+                // A long prompt goes in chunks, so that it holds up no one's frame by more than a chunk.
+                let chunk = if lone && !reading_ahead { config.row_budget } else { config.prefill_chunk };
+                if let Some(wish) = session.wish(budget, chunk) {
+                    budget -= wish.rows;
+                    self.plan.push((index, wish));
+                }
+            }
+        }
+    }
+
+    fn hand_out<D: Decoder>(
+        &mut self,
+        decoder: &D,
+        sessions: &mut [Session],
+        config: &RuntimeConfig,
+        facts: PassFacts,
+    ) {
+        let mut first_row = 0;
+        for &(index, wish) in &self.plan {
+            let session = &mut sessions[index];
+            session.cached += wish.rows;
+            if let Some(active) = &mut session.active {
+                if active.times.passes == 0 {
+                    let waited = facts.began.saturating_duration_since(active.since);
+                    active.times.queue_us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+                }
+                active.times.model_us += u64::try_from(facts.took.as_micros()).unwrap_or(u64::MAX);
+                active.times.passes += 1;
+                active.times.rows = wish.rows as u32;
+                active.times.batch_rows = facts.rows;
+                active.times.batch_sessions = facts.sessions;
+            }
+            if wish.logits > 0
+                && let Err(error) = conclude(&mut self.judge, decoder, session, first_row, config)
+            {
+                tracing::error!(session = %session.id, %error, "logits are unusable; the session ends");
+                session.ended = Some(Ended::ModelFailed(error.to_string()));
+            }
+            first_row += wish.logits;
+        }
+    }
+}
+
+fn forward<D: Decoder>(
+    decoder: &mut D,
+    sessions: &[Session],
+    plan: &[(usize, Wish)],
+) -> Result<(), DecoderError> {
+    for &(index, _) in plan {
+        decoder.truncate(sessions[index].slot, sessions[index].cached);
+    }
+    let batch: Vec<_> = plan
+        .iter()
+        .map(|&(index, wish)| {
+            let session = &sessions[index];
+            let tokens = &session.text.tokens()[session.cached..session.cached + wish.rows];
+            SessionRows { slot: session.slot, tokens, logits: wish.logits }
+        })
+        .collect();
+    // A bug in a backend must not take the other sessions along.
+    catch_unwind(AssertUnwindSafe(|| decoder.forward(&batch))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Err(DecoderError::Backend(format!("panicked: {}", text.as_deref().unwrap_or("no message"))))
+    })
+}
+
+/// Turns the logits a session was given into what its frame asked for.
+fn conclude<D: Decoder>(
+    judge: &mut Judge,
+    decoder: &D,
+    session: &mut Session,
+    first_row: usize,
+    config: &RuntimeConfig,
+) -> Result<(), LogitsError> {
+    let Some(mut active) = session.active.take() else { return Ok(()) };
+    let began = Instant::now();
+    let sampling = session.sampling;
+    let next = (session.text.tokens().len(), active.epoch);
+    match (&active.task, &session.role) {
+        (Task::Block { start, block }, Role::Verifier { keys, .. }) => {
+            let verdict = judge.verdict(decoder, first_row, &sampling, keys, block, (*start, active.epoch))?;
+            active.times.sampling_us += micros(began);
+            session.verdict(&active, verdict);
+        }
+        (Task::Run { .. }, Role::Verifier { keys, .. }) => {
+            let token = judge.plain(decoder, first_row, &sampling, &keys.plain(), next)?;
+            active.times.sampling_us += micros(began);
+            session.run_token(active, token);
+        }
+        (Task::Draft { .. }, Role::Drafter { key }) => {
+            let (token, q) = judge.draft(decoder, first_row, &sampling, config.lattice, key, next)?;
+            active.times.sampling_us += micros(began);
+            session.draft_token(active, token, q);
+        }
+        // The typed sessions of `handle` let no frame into the wrong role.
+        _ => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! Flags of a process that runs a model.
+
+use std::time::Duration;
+
+use clap::Args;
+use foretoken_model::LoadOptions;
+use foretoken_runtime::{Limits, RuntimeConfig};
+use foretoken_transport::parse_duration;
+
+/// How a model is loaded and what it may use. Flatten it into a worker's arguments.
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Model")]
+pub struct ModelArgs {
+    /// Longest text, prompt included; the model's own limit unless lowered
+    #[arg(long, env = "FORETOKEN_MAX_CONTEXT", value_name = "TOKENS")]
+    pub max_context: Option<usize>,
+
+    /// Threads of a pass [default: all processors]
+    #[arg(long, env = "FORETOKEN_THREADS", value_name = "N")]
+    pub threads: Option<usize>,
+
+    /// Positions of the KV cache, for all sessions together [default: eight full contexts, or what fits the memory]
+    #[arg(long, env = "FORETOKEN_KV_TOKENS", value_name = "TOKENS")]
+    pub kv_tokens: Option<usize>,
+
+    /// MiB that weights and KV cache may take together [default: the memory available at start]
+    #[arg(long, env = "FORETOKEN_MEMORY_LIMIT", value_name = "MIB")]
+    pub memory_limit: Option<u64>,
+
+    /// Sessions held at once, those whose stream broke a moment ago included
+    #[arg(long, env = "FORETOKEN_MAX_SESSIONS", value_name = "N", default_value_t = 64)]
+    pub max_sessions: usize,
+
+    /// Tokens of one block, at most
+    #[arg(long, env = "FORETOKEN_MAX_DRAFT_LEN", value_name = "TOKENS", default_value_t = 64)]
+    pub max_draft_len: usize,
+
+    /// Frames and opens that may wait for the model; more are refused with a retry hint
+    #[arg(long, env = "FORETOKEN_QUEUE", value_name = "N", default_value_t = 1024)]
+    pub queue: usize,
+
+    /// Rows of one pass, over all sessions
+    #[arg(long, env = "FORETOKEN_ROW_BUDGET", value_name = "ROWS", default_value_t = 512)]
+    pub row_budget: usize,
+
+    /// Rows of one prompt in a pass that other sessions share
+    #[arg(long, env = "FORETOKEN_PREFILL_CHUNK", value_name = "ROWS", default_value_t = 128)]
+    pub prefill_chunk: usize,
+
+    /// How long a session outlives its broken stream (500ms, 10s, 1m)
+    #[arg(long, env = "FORETOKEN_SESSION_GRACE", value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    pub session_grace: Duration,
+}
+
+impl ModelArgs {
+    pub(crate) fn load_options(&self) -> LoadOptions {
+        LoadOptions { max_context: self.max_context, threads: self.threads }
+    }
+
+    pub(crate) fn runtime_config(&self) -> RuntimeConfig {
+        RuntimeConfig {
+            limits: Limits {
+                max_draft_len: self.max_draft_len,
+                max_sessions: self.max_sessions,
+                ..Limits::default()
+            },
+            kv_tokens: self.kv_tokens,
+            memory_limit: self.memory_limit.map(|mib| mib << 20).or_else(memory_available),
+            queue: self.queue,
+            row_budget: self.row_budget,
+            prefill_chunk: self.prefill_chunk,
+            grace: self.session_grace,
+            ..RuntimeConfig::default()
+        }
+    }
+}
+
+/// Bytes the system could give, where it says so.
+fn memory_available() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}

@@ -1,0 +1,28 @@
+//! What draft-worker and target-verifier share.
+//!
+//! [`ModelArgs`] load a model into a runtime ([`Host`]); [`bridge()`] carries one session's frames and replies
+//! between a gRPC stream and whatever answers them ([`WorkerSession`]); [`open_problem`] makes a refused
+//! Open a status. Neither service's own messages are here.
+
+mod args;
+mod bridge;
+mod host;
+mod problem;
+mod session;
+
+pub use args::ModelArgs;
+pub use bridge::{ReplyStream, bridge, first_open};
+pub use host::{Host, HostError};
+pub use problem::{check_tokenizer, open_problem};
+pub use session::WorkerSession;
+
+/// Bytes of a tokenizer bundle sent in one message: well below gRPC's default limit of 4 MiB.
+const TOKENIZER_CHUNK_BYTES: usize = 256 << 10;
+
+/// A tokenizer bundle in parts.
+pub fn tokenizer_chunks(bundle: &[u8]) -> Vec<Result<foretoken_proto::v1::TokenizerChunk, tonic::Status>> {
+    bundle
+        .chunks(TOKENIZER_CHUNK_BYTES)
+        .map(|chunk| Ok(foretoken_proto::v1::TokenizerChunk { data: chunk.to_vec().into() }))
+        .collect()
+}

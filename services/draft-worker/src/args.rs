@@ -1,0 +1,63 @@
+//! The flags of a draft-worker.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use foretoken_telemetry::TelemetryArgs;
+use foretoken_transport::ListenArgs;
+use foretoken_worker::ModelArgs;
+
+/// Everything a draft-worker is told.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Args {
+    /// The draft model: a .gguf file, a .safetensors file or a folder with the target's tokenizer, or `ngram` for look-up in the text without weights
+    #[arg(long, env = "FORETOKEN_MODEL", value_name = "PATH|ngram", default_value = "ngram")]
+    pub model: DraftModel,
+
+    /// Longest run of tokens that n-gram look-up searches for
+    #[arg(long, env = "FORETOKEN_NGRAM_MAX_MATCH", value_name = "TOKENS", default_value_t = 4)]
+    pub ngram_max_match: usize,
+
+    /// Shortest run of tokens whose earlier occurrence counts for n-gram look-up
+    #[arg(long, env = "FORETOKEN_NGRAM_MIN_MATCH", value_name = "TOKENS", default_value_t = 2)]
+    pub ngram_min_match: usize,
+
+    /// How a model is loaded.
+    #[command(flatten)]
+    pub model_args: ModelArgs,
+
+    /// Where and how it serves.
+    #[command(flatten)]
+    pub listen: ListenArgs,
+
+    /// Logs and traces.
+    #[command(flatten)]
+    pub telemetry: TelemetryArgs,
+}
+
+/// What drafts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DraftModel {
+    /// Look-up in the text, without weights.
+    Ngram,
+    /// A model.
+    Path(PathBuf),
+}
+
+impl FromStr for DraftModel {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(if text == "ngram" { Self::Ngram } else { Self::Path(text.into()) })
+    }
+}
+
+impl std::fmt::Display for DraftModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Ngram => f.write_str("ngram"),
+            Self::Path(path) => path.display().fmt(f),
+        }
+    }
+}

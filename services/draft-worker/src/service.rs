@@ -1,0 +1,107 @@
+//! `foretoken.v1.DraftWorker`: translates between gRPC and the drafter, and nothing else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use foretoken_engine::conversation::DraftOpen;
+use foretoken_proto::error::{Problem, Reason};
+use foretoken_proto::v1;
+use foretoken_proto::v1::draft_worker_server::{DraftWorker, DraftWorkerServer};
+use foretoken_telemetry::propagation;
+use foretoken_transport::Drain;
+use foretoken_worker::{ReplyStream, bridge, check_tokenizer, first_open, open_problem, tokenizer_chunks};
+use tokio::sync::Semaphore;
+use tonic::{Request, Response, Status, Streaming};
+use tracing::Instrument;
+
+use crate::ngram::NgramSession;
+use crate::source::Source;
+
+/// The service over one drafter.
+#[derive(Debug)]
+pub struct DraftService {
+    source: Source,
+    drain: Drain,
+    max_message_bytes: usize,
+    /// Sessions that n-gram look-up may still open; a model's runtime counts its own.
+    ngram_sessions: Arc<Semaphore>,
+}
+
+impl DraftService {
+    /// A service over `source`.
+    #[must_use]
+    pub fn new(source: Source, drain: Drain, max_message_bytes: usize) -> Self {
+        let sessions = match &source {
+            Source::Ngram { limits, .. } => limits.max_sessions,
+            Source::Model(_) => 0,
+        };
+        Self { source, drain, max_message_bytes, ngram_sessions: Arc::new(Semaphore::new(sessions)) }
+    }
+
+    /// The generated server, with the message limit set.
+    #[must_use]
+    pub fn into_server(self) -> DraftWorkerServer<Self> {
+        let limit = self.max_message_bytes;
+        DraftWorkerServer::new(self).max_decoding_message_size(limit)
+    }
+
+    async fn open(
+        &self,
+        mut incoming: Streaming<v1::DraftRequest>,
+    ) -> Result<ReplyStream<v1::DraftResponse>, Status> {
+        let open: DraftOpen = first_open(&mut incoming).await?;
+        match &self.source {
+            Source::Model(host) => {
+                let model = &host.runtime.shape().name;
+                check_tokenizer(model, host.tokenizer.fingerprint(), &open.session.tokenizer_fingerprint)?;
+                let session = host.runtime.open_draft(open).await.map_err(|error| open_problem(&error))?;
+                Ok(bridge(session, incoming, self.drain.clone()))
+            }
+            Source::Ngram { config, limits } => {
+                let permit = Arc::clone(&self.ngram_sessions).try_acquire_owned().map_err(|_| {
+                    Problem::new(Reason::SessionsFull, format!("all {} sessions are taken", limits.max_sessions))
+                        .retry_after(Duration::from_millis(500))
+                })?;
+                let session = NgramSession::new(*config, *limits, &open, permit);
+                Ok(bridge(session, incoming, self.drain.clone()))
+            }
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl DraftWorker for DraftService {
+    async fn describe(
+        &self,
+        _request: Request<v1::DescribeRequest>,
+    ) -> Result<Response<v1::WorkerDescription>, Status> {
+        Ok(Response::new(self.source.description(self.max_message_bytes)))
+    }
+
+    type TokenizerStream = tokio_stream::Iter<std::vec::IntoIter<Result<v1::TokenizerChunk, Status>>>;
+
+    async fn tokenizer(
+        &self,
+        _request: Request<v1::TokenizerRequest>,
+    ) -> Result<Response<Self::TokenizerStream>, Status> {
+        let chunks = match &self.source {
+            Source::Model(host) => tokenizer_chunks(&host.tokenizer.to_bundle()),
+            Source::Ngram { .. } => Vec::new(),
+        };
+        Ok(Response::new(tokio_stream::iter(chunks)))
+    }
+
+    type DraftStream = ReplyStream<v1::DraftResponse>;
+
+    async fn draft(
+        &self,
+        request: Request<Streaming<v1::DraftRequest>>,
+    ) -> Result<Response<Self::DraftStream>, Status> {
+        if self.drain.is_draining() {
+            return Err(Problem::new(Reason::Draining, "this draft worker is shutting down; ask another").into());
+        }
+        let span = tracing::info_span!("draft_session");
+        propagation::set_parent(&span, propagation::extract(request.metadata()));
+        self.open(request.into_inner()).instrument(span).await.map(Response::new)
+    }
+}

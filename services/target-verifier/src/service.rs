@@ -1,0 +1,76 @@
+//! `foretoken.v1.TargetVerifier`: translates between gRPC and the runtime, and nothing else.
+
+use foretoken_engine::conversation::VerifyOpen;
+use foretoken_proto::error::{Problem, Reason};
+use foretoken_proto::v1;
+use foretoken_proto::v1::target_verifier_server::{TargetVerifier, TargetVerifierServer};
+use foretoken_telemetry::propagation;
+use foretoken_transport::Drain;
+use foretoken_worker::{Host, ReplyStream, bridge, check_tokenizer, first_open, open_problem, tokenizer_chunks};
+use tonic::{Request, Response, Status, Streaming};
+use tracing::Instrument;
+
+/// The service over one model.
+#[derive(Debug)]
+pub struct VerifierService {
+    host: Host,
+    drain: Drain,
+    max_message_bytes: usize,
+}
+
+impl VerifierService {
+    /// A service over `host`.
+    #[must_use]
+    pub fn new(host: Host, drain: Drain, max_message_bytes: usize) -> Self {
+        Self { host, drain, max_message_bytes }
+    }
+
+    /// The generated server, with the message limit set.
+    #[must_use]
+    pub fn into_server(self) -> TargetVerifierServer<Self> {
+        let limit = self.max_message_bytes;
+        TargetVerifierServer::new(self).max_decoding_message_size(limit)
+    }
+}
+
+#[tonic::async_trait]
+impl TargetVerifier for VerifierService {
+    async fn describe(
+        &self,
+        _request: Request<v1::DescribeRequest>,
+    ) -> Result<Response<v1::WorkerDescription>, Status> {
+        Ok(Response::new(self.host.description(self.max_message_bytes)))
+    }
+
+    type TokenizerStream = tokio_stream::Iter<std::vec::IntoIter<Result<v1::TokenizerChunk, Status>>>;
+
+    async fn tokenizer(
+        &self,
+        _request: Request<v1::TokenizerRequest>,
+    ) -> Result<Response<Self::TokenizerStream>, Status> {
+        Ok(Response::new(tokio_stream::iter(tokenizer_chunks(&self.host.tokenizer.to_bundle()))))
+    }
+
+    type VerifyStream = ReplyStream<v1::VerifyResponse>;
+
+    async fn verify(
+        &self,
+        request: Request<Streaming<v1::VerifyRequest>>,
+    ) -> Result<Response<Self::VerifyStream>, Status> {
+        if self.drain.is_draining() {
+            return Err(Problem::new(Reason::Draining, "this verifier is shutting down; ask another").into());
+        }
+        let span = tracing::info_span!("verify_session");
+        propagation::set_parent(&span, propagation::extract(request.metadata()));
+        let mut incoming = request.into_inner();
+        async {
+            let open: VerifyOpen = first_open(&mut incoming).await?;
+            let model = &self.host.runtime.shape().name;
+            check_tokenizer(model, self.host.tokenizer.fingerprint(), &open.session.tokenizer_fingerprint)?;
+            let session = self.host.runtime.open_verify(open).await.map_err(|error| open_problem(&error))?;
+            Ok(Response::new(bridge(session, incoming, self.drain.clone())))
+        }
+        .instrument(span.clone())
+        .await
+    }
+}
