@@ -1,7 +1,12 @@
 //! Table models, scripted workers and an in-process cluster, for tests only.
 //!
 //! [`table`] models have exactly known probabilities and run under the *real* runtime and services;
-//! [`cluster`] starts all three services in one process on port 0; [`scripted`] workers follow a script
-//! behind the engine's link traits; [`wrong_rules`] are the field's mistakes behind the same traits.
+//! [`cluster`] starts services in one process on port 0, and [`client`] calls them; [`scripted`] workers
+//! follow a script behind the engine's link traits, and [`wrong_rules`] make the field's mistakes there.
 
+pub mod client;
+pub mod cluster;
+pub mod scripted;
 pub mod table;
+pub mod vocabulary;
+pub mod wrong_rules;

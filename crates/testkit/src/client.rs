@@ -1,0 +1,80 @@
+//! A client of the orchestrator, as tests want it: the whole answer at once.
+
+use foretoken_proto::v1;
+use foretoken_proto::v1::generate_response::Event;
+use foretoken_proto::v1::orchestrator_client::OrchestratorClient;
+use tonic::Status;
+
+use crate::cluster::Node;
+
+/// A finished answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The first event.
+    pub started: v1::Started,
+    /// All tokens, in order.
+    pub tokens: Vec<v1::Token>,
+    /// The last event.
+    pub finished: v1::Finished,
+}
+
+impl Answer {
+    /// The token ids.
+    #[must_use]
+    pub fn ids(&self) -> Vec<u32> {
+        self.tokens.iter().map(|token| token.id).collect()
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.tokens.iter().map(|token| token.text.as_str()).collect()
+    }
+
+    /// The ledger.
+    #[must_use]
+    pub fn ledger(&self) -> &v1::Ledger {
+        self.finished.ledger.as_ref().expect("a finished answer has a ledger")
+    }
+}
+
+/// A request over token ids.
+#[must_use]
+pub fn ids_request(prompt: &[u32], max_tokens: u32) -> v1::GenerateRequest {
+    v1::GenerateRequest {
+        prompt: Some(v1::generate_request::Prompt::TokenIds(v1::TokenIds { ids: prompt.to_vec() })),
+        max_tokens: Some(max_tokens),
+        ..v1::GenerateRequest::default()
+    }
+}
+
+/// Sends a request and reads its answer to the end.
+///
+/// # Errors
+/// The status with which the call failed, at once or in the middle.
+pub async fn generate(node: &Node, request: v1::GenerateRequest) -> Result<Answer, Status> {
+    let mut client = OrchestratorClient::new(node.channel());
+    let mut events = client.generate(request).await?.into_inner();
+    let (mut started, mut tokens, mut finished) = (None, Vec::new(), None);
+    while let Some(response) = events.message().await? {
+        match response.event {
+            Some(Event::Started(event)) => started = Some(event),
+            Some(Event::Tokens(event)) => tokens.extend(event.tokens),
+            Some(Event::Finished(event)) => finished = Some(event),
+            None => return Err(Status::internal("an event without a kind")),
+        }
+    }
+    match (started, finished) {
+        (Some(started), Some(finished)) => Ok(Answer { started, tokens, finished }),
+        _ => Err(Status::internal("the stream ended without Started and Finished")),
+    }
+}
+
+/// What an orchestrator says of itself.
+///
+/// # Panics
+/// If it does not answer.
+pub async fn describe(node: &Node) -> v1::OrchestratorDescription {
+    let mut client = OrchestratorClient::new(node.channel());
+    client.describe(v1::DescribeRequest {}).await.expect("Describe answers").into_inner()
+}

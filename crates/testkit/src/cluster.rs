@@ -1,0 +1,172 @@
+//! Services in this process, on port 0, over real gRPC.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use foretoken_draft_worker::Source;
+use foretoken_engine::ngram::NgramConfig;
+use foretoken_orchestrator::Config;
+use foretoken_proto::service_name;
+use foretoken_runtime::{Limits, Runtime, RuntimeConfig};
+use foretoken_text::Tokenizer;
+use foretoken_transport::{ChannelConfig, Drain, HealthSwitch, ServerConfig, channel, wait_healthy};
+use foretoken_worker::Host;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tonic::transport::Channel;
+
+use crate::table::TableModel;
+
+/// Largest message the test services take: small, so that tests can exceed it.
+pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
+
+/// A running service. Dropping it ends it.
+#[derive(Debug)]
+pub struct Node {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its drain: begin it, or expire it, as an operator would.
+    pub drain: Drain,
+    task: JoinHandle<()>,
+    service: &'static str,
+}
+
+impl Node {
+    /// A channel to it.
+    #[must_use]
+    pub fn channel(&self) -> Channel {
+        channel(&self.address.to_string(), &ChannelConfig::default()).expect("a socket address is an address")
+    }
+
+    /// Waits until it reports SERVING.
+    pub async fn healthy(&self) {
+        wait_healthy(self.channel(), self.service, Duration::from_secs(30)).await.expect("the node becomes healthy");
+    }
+
+    /// Ends it now: streams break, the port is closed.
+    pub async fn stop(mut self) {
+        self.drain.expire();
+        let _ended = (&mut self.task).await;
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.drain.expire();
+    }
+}
+
+fn server(service: &'static str) -> ServerConfig {
+    ServerConfig {
+        service_name: service,
+        max_message_bytes: MAX_MESSAGE_BYTES,
+        max_connection_streams: 1024,
+        drain_timeout: Duration::from_secs(10),
+        announce: false,
+        health: HealthSwitch::new(),
+    }
+}
+
+macro_rules! start {
+    ($address:expr, $service:expr, |$server:ident, $listener:ident, $drain:ident| $serve:expr) => {{
+        let $listener = TcpListener::bind($address).await.expect("a free port");
+        let address = $listener.local_addr().expect("a bound listener has an address");
+        let drain = Drain::new();
+        let $drain = drain.clone();
+        let $server = server($service);
+        let task = tokio::spawn(async move {
+            $serve.await.expect("the service runs until it is stopped");
+        });
+        Node { address, drain, task, service: $service }
+    }};
+}
+
+/// A table model in a runtime of its own.
+#[must_use]
+pub fn host(model: TableModel, tokenizer: &Tokenizer, config: &RuntimeConfig) -> Host {
+    Host::start(model, tokenizer.clone(), config).expect("a table model fits")
+}
+
+/// Starts a target-verifier on a free port.
+pub async fn verifier(host: Host) -> Node {
+    verifier_at(SocketAddr::from(([127, 0, 0, 1], 0)), host).await
+}
+
+/// Starts a target-verifier on a given address.
+pub async fn verifier_at(address: SocketAddr, host: Host) -> Node {
+    start!(address, service_name::TARGET_VERIFIER, |server, listener, drain| {
+        foretoken_target_verifier::serve(server, host, listener, drain, std::future::pending())
+    })
+}
+
+/// Starts a draft-worker on a free port.
+pub async fn draft_worker(source: Source) -> Node {
+    draft_worker_at(SocketAddr::from(([127, 0, 0, 1], 0)), source).await
+}
+
+/// Starts a draft-worker on a given address.
+pub async fn draft_worker_at(address: SocketAddr, source: Source) -> Node {
+    start!(address, service_name::DRAFT_WORKER, |server, listener, drain| {
+        foretoken_draft_worker::serve(server, source, listener, drain, std::future::pending())
+    })
+}
+
+/// Starts an orchestrator on a free port over the nodes given.
+pub async fn orchestrator(config: Config, verifiers: &[&Node], draft_workers: &[&Node]) -> Node {
+    let addresses = |nodes: &[&Node]| nodes.iter().map(|node| node.address.to_string()).collect();
+    let config =
+        Config { verifiers: addresses(verifiers), draft_workers: addresses(draft_workers), ..config };
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    start!(address, service_name::ORCHESTRATOR, |server, listener, drain| {
+        foretoken_orchestrator::serve(config, server, listener, drain, std::future::pending())
+    })
+}
+
+/// The n-gram drafter with its defaults.
+#[must_use]
+pub fn ngram() -> Source {
+    Source::Ngram { config: NgramConfig::default(), limits: Limits::default() }
+}
+
+/// A cluster of one verifier, one orchestrator and any draft workers, all in this process.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The service clients call.
+    pub orchestrator: Node,
+    /// The verifier.
+    pub verifier: Node,
+    /// Its runtime, for its counters.
+    pub runtime: Runtime,
+    /// The draft workers.
+    pub draft_workers: Vec<Node>,
+}
+
+impl Cluster {
+    /// Starts everything and waits until the orchestrator is healthy and every draft worker is known.
+    pub async fn start(target: Host, drafts: Vec<Source>, config: Config) -> Self {
+        let runtime = target.runtime.clone();
+        let verifier = verifier(target).await;
+        let mut draft_workers = Vec::new();
+        for source in drafts {
+            draft_workers.push(draft_worker(source).await);
+        }
+        let orchestrator = orchestrator(config, &[&verifier], &draft_workers.iter().collect::<Vec<_>>()).await;
+        let cluster = Self { orchestrator, verifier, runtime, draft_workers };
+        cluster.orchestrator.healthy().await;
+        cluster.settled().await;
+        cluster
+    }
+
+    /// Waits until no draft worker's state is still unknown.
+    async fn settled(&self) {
+        for _ in 0..1000 {
+            let description = crate::client::describe(&self.orchestrator).await;
+            let open = |reason: &str| matches!(reason, "NOT_CONNECTED" | "NO_VERIFIER" | "UNREACHABLE");
+            if description.draft_workers.iter().all(|worker| !open(&worker.reason)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the draft workers did not settle");
+    }
+}

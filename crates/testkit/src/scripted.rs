@@ -1,0 +1,326 @@
+//! Workers behind the engine's link traits that answer by a table and a script, without any transport.
+
+use std::collections::VecDeque;
+
+use foretoken_acceptance::{Distribution, Lattice, LatticeShape, Proposal, Sampling, overlap, repair, threshold};
+use foretoken_engine::conversation::{
+    Ask, Block, DraftFrame, DraftOpen, DraftReply, Drafted, Refusal, RunEnd, RunFinished, RunToken, Verdict,
+    VerifyFrame, VerifyOpen, VerifyReply, WorkerText, WorkerTimes,
+};
+use foretoken_engine::generate::{ClientGone, FinishReason, Output};
+use foretoken_engine::ledger::Origin;
+use foretoken_engine::link::{Drafter, DrafterSource, LinkError, Traffic, Verifier};
+
+use crate::table::{Table, TableModel};
+
+/// How a verifier turns p, q and a drafted token into a threshold and a repair: the part that is right or
+/// wrong.
+pub trait Rule: Send + 'static {
+    /// min(1, p/q), or what is taken for it.
+    fn threshold(&mut self, p: &Distribution, q: Proposal<'_>, token: u32) -> f64;
+    /// The token drawn for the case that `token` is rejected.
+    fn repair(&mut self, p: &Distribution, q: Proposal<'_>, token: u32, coin: f64) -> u32;
+}
+
+/// The exact token rule.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ExactRule;
+
+impl Rule for ExactRule {
+    fn threshold(&mut self, p: &Distribution, q: Proposal<'_>, token: u32) -> f64 {
+        threshold(p, q, token)
+    }
+
+    fn repair(&mut self, p: &Distribution, q: Proposal<'_>, _token: u32, coin: f64) -> u32 {
+        repair(p, q, coin)
+    }
+}
+
+/// A verifier over a table.
+pub struct TableVerifier<R> {
+    table: Table,
+    rule: R,
+    open: VerifyOpen,
+    text: WorkerText,
+    replies: VecDeque<VerifyReply>,
+    /// Breaks the link after this many frames.
+    pub breaks_after: Option<usize>,
+}
+
+impl<R> std::fmt::Debug for TableVerifier<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TableVerifier").field("text", &self.text).finish_non_exhaustive()
+    }
+}
+
+fn distribution(table: &Table, text: &[u32], sampling: &Sampling) -> Distribution {
+    Distribution::from_logits(&TableModel::logits_of(&table(text)), sampling).expect("a table's row is a distribution")
+}
+
+impl<R: Rule> TableVerifier<R> {
+    /// A verifier of one session.
+    #[must_use]
+    pub fn new(table: Table, rule: R, open: VerifyOpen) -> Self {
+        let text = WorkerText::new(&open.session.prompt);
+        Self { table, rule, open, text, replies: VecDeque::new(), breaks_after: None }
+    }
+
+    fn p(&self) -> Distribution {
+        distribution(&self.table, self.text.tokens(), &self.open.session.sampling)
+    }
+
+    fn judge(&mut self, frame: &VerifyFrame, block: &Block) -> Verdict {
+        let (seq, epoch, start) = (frame.text.seq, frame.text.epoch, frame.text.start as u64);
+        let mut verdict = Verdict { seq, epoch, ..Verdict::default() };
+        for (i, &token) in block.tokens.iter().enumerate() {
+            let p = self.p();
+            let q = block.q.as_ref().map_or(Proposal::OneHot(token), |q| Proposal::Lattice(&q[i]));
+            let coin = self.open.keys.repair().coin(start + i as u64, epoch);
+            verdict.thresholds.push(self.rule.threshold(&p, q, token));
+            verdict.repairs.push(self.rule.repair(&p, q, token, coin));
+            verdict.overlaps.push(overlap(&p, q));
+            self.text.push(token);
+        }
+        let coin = self.open.keys.bonus().coin(start + block.tokens.len() as u64, epoch);
+        verdict.bonus = Some(self.p().draw(coin));
+        verdict
+    }
+
+    fn decode(&mut self, frame: &VerifyFrame, grant: usize) {
+        let (seq, epoch) = (frame.text.seq, frame.text.epoch);
+        let mut end = RunEnd::Grant;
+        while self.text.tokens().len() < grant {
+            let position = self.text.tokens().len();
+            let token = self.p().draw(self.open.keys.plain().coin(position as u64, epoch));
+            self.text.push(token);
+            let times = WorkerTimes::default();
+            self.replies.push_back(VerifyReply::Token(RunToken { seq, epoch, position, token, times }));
+            if self.open.stop_ids.contains(&token) {
+                end = RunEnd::Stop;
+                break;
+            }
+        }
+        let len = self.text.tokens().len();
+        self.replies.push_back(VerifyReply::Finished(RunFinished { seq, epoch, end, len }));
+    }
+}
+
+impl<R: Rule> Verifier for TableVerifier<R> {
+    async fn send(&mut self, frame: VerifyFrame) -> Result<(), LinkError> {
+        count_down(&mut self.breaks_after)?;
+        if let Err(kind) = self.text.agree(&frame.text) {
+            self.replies.push_back(VerifyReply::Refused(Refusal { seq: frame.text.seq, kind }));
+            return Ok(());
+        }
+        match &frame.ask {
+            Ask::Block(block) => {
+                let verdict = self.judge(&frame, block);
+                self.replies.push_back(VerifyReply::Verdict(verdict));
+            }
+            Ask::Decode { grant } => self.decode(&frame, *grant),
+        }
+        Ok(())
+    }
+
+    async fn receive(&mut self) -> Result<VerifyReply, LinkError> {
+        match self.replies.pop_front() {
+            Some(reply) => Ok(reply),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
+    }
+}
+
+fn count_down(left: &mut Option<usize>) -> Result<(), LinkError> {
+    match left {
+        Some(0) => Err(LinkError { reason: "SCRIPTED".into(), message: "the script breaks the link here".into() }),
+        Some(left) => {
+            *left -= 1;
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+/// How a drafter proposes.
+#[derive(Clone)]
+pub enum Guess {
+    /// Draws from a table's lattice, as a draft model does.
+    Table(Table),
+    /// Says what the function says for a text, one-hot.
+    OneHot(std::sync::Arc<dyn Fn(&[u32]) -> u32 + Send + Sync>),
+    /// Never answers.
+    Silence,
+    /// Answers with a block that no one may take.
+    Malformed(Block),
+}
+
+impl std::fmt::Debug for Guess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Guess::Table(_) => "Table",
+            Guess::OneHot(_) => "OneHot",
+            Guess::Silence => "Silence",
+            Guess::Malformed(_) => "Malformed",
+        })
+    }
+}
+
+/// A drafter of one session.
+#[derive(Debug)]
+pub struct TableDrafter {
+    guess: Guess,
+    open: DraftOpen,
+    text: WorkerText,
+    replies: VecDeque<DraftReply>,
+    breaks_after: Option<usize>,
+}
+
+impl TableDrafter {
+    fn draft(&mut self, epoch: u64, draft_len: usize) -> Block {
+        let mut block = Block::default();
+        for _ in 0..draft_len {
+            let position = self.text.tokens().len() as u64;
+            let token = match &self.guess {
+                Guess::Table(table) => {
+                    let p = distribution(table, self.text.tokens(), &self.open.session.sampling);
+                    if self.open.session.sampling.is_greedy() {
+                        p.argmax()
+                    } else {
+                        let mut q = Lattice::default();
+                        q.fill(&p, LatticeShape::default());
+                        let token = q.draw(self.open.key.word(position, epoch));
+                        block.q.get_or_insert_default().push(q);
+                        token
+                    }
+                }
+                Guess::OneHot(guess) => guess(self.text.tokens()),
+                Guess::Silence => break,
+                Guess::Malformed(block) => return block.clone(),
+            };
+            block.tokens.push(token);
+            self.text.push(token);
+        }
+        block
+    }
+}
+
+impl Drafter for TableDrafter {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+
+    async fn send(&mut self, frame: DraftFrame) -> Result<(), LinkError> {
+        count_down(&mut self.breaks_after)?;
+        let (seq, epoch) = (frame.text.seq, frame.text.epoch);
+        if let Err(kind) = self.text.agree(&frame.text) {
+            self.replies.push_back(DraftReply::Refused(Refusal { seq, kind }));
+            return Ok(());
+        }
+        if !matches!(self.guess, Guess::Silence) {
+            let block = self.draft(epoch, frame.draft_len);
+            let times = WorkerTimes::default();
+            self.replies.push_back(DraftReply::Drafted(Drafted { seq, epoch, block, times }));
+        }
+        Ok(())
+    }
+
+    async fn receive(&mut self) -> Result<DraftReply, LinkError> {
+        match self.replies.pop_front() {
+            Some(reply) => Ok(reply),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
+    }
+}
+
+/// Opens scripted drafters: the first script for the first open, and so on; the last one for ever.
+#[derive(Debug, Clone)]
+pub struct Scripts {
+    scripts: Vec<Script>,
+    opened: usize,
+}
+
+/// One opening of a drafter.
+#[derive(Debug, Clone)]
+pub enum Script {
+    /// Nobody answers, for this reason.
+    Absent(&'static str),
+    /// A drafter whose link breaks after so many frames, if any number is given.
+    Drafts(Guess, Option<usize>),
+}
+
+impl Scripts {
+    /// Follows `scripts`.
+    ///
+    /// # Panics
+    /// If there are none.
+    #[must_use]
+    pub fn new(scripts: Vec<Script>) -> Self {
+        assert!(!scripts.is_empty(), "a source of drafters needs a script");
+        Self { scripts, opened: 0 }
+    }
+
+    /// One drafter that never fails.
+    #[must_use]
+    pub fn steady(guess: Guess) -> Self {
+        Self::new(vec![Script::Drafts(guess, None)])
+    }
+}
+
+impl DrafterSource for Scripts {
+    type Drafter = TableDrafter;
+
+    fn open(
+        &mut self,
+        open: DraftOpen,
+    ) -> impl Future<Output = Result<TableDrafter, LinkError>> + Send + 'static {
+        let script = self.scripts[self.opened.min(self.scripts.len() - 1)].clone();
+        self.opened += 1;
+        async move {
+            match script {
+                Script::Absent(reason) => {
+                    Err(LinkError { reason: reason.into(), message: "the script has no drafter here".into() })
+                }
+                Script::Drafts(guess, breaks_after) => {
+                    let text = WorkerText::new(&open.session.prompt);
+                    Ok(TableDrafter { guess, open, text, replies: VecDeque::new(), breaks_after })
+                }
+            }
+        }
+    }
+}
+
+/// An output that keeps everything, and stops where it is told.
+#[derive(Debug, Default)]
+pub struct Collected {
+    /// All tokens with their origins.
+    pub tokens: Vec<(u32, Origin)>,
+    /// Completes a stop string after so many tokens.
+    pub stops_after: Option<usize>,
+    /// The client goes after so many tokens.
+    pub gone_after: Option<usize>,
+    /// Told by the last emit.
+    pub finish: Option<FinishReason>,
+}
+
+impl Output for Collected {
+    fn push(&mut self, token: u32, origin: Origin) -> bool {
+        self.tokens.push((token, origin));
+        self.stops_after == Some(self.tokens.len())
+    }
+
+    async fn emit(&mut self, finish: Option<FinishReason>) -> Result<(), ClientGone> {
+        self.finish = finish;
+        match self.gone_after {
+            Some(limit) if self.tokens.len() >= limit => Err(ClientGone),
+            _ => Ok(()),
+        }
+    }
+}

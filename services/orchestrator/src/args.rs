@@ -1,0 +1,118 @@
+//! The flags of an orchestrator, and the settings they become.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use foretoken_engine::generate::Timeouts;
+use foretoken_telemetry::TelemetryArgs;
+use foretoken_transport::{ListenArgs, parse_duration};
+
+/// Everything an orchestrator is told.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Args {
+    /// Addresses of target-verifiers, host:port, comma separated; all must run the same model
+    #[arg(long, env = "FORETOKEN_VERIFIERS", value_name = "ADDR,…", value_delimiter = ',', default_value = "127.0.0.1:7451")]
+    pub verifiers: Vec<String>,
+
+    /// Addresses of draft-workers, host:port, comma separated; none is plain decoding
+    #[arg(long, env = "FORETOKEN_DRAFT_WORKERS", value_name = "ADDR,…", value_delimiter = ',')]
+    pub draft_workers: Vec<String>,
+
+    /// Tokens drafted per round where a request does not say
+    #[arg(long, env = "FORETOKEN_DRAFT_LEN", value_name = "TOKENS", default_value_t = 4)]
+    pub draft_len: usize,
+
+    /// Tokens drafted per round that a request may ask for
+    #[arg(long, env = "FORETOKEN_MAX_DRAFT_LEN", value_name = "TOKENS", default_value_t = 64)]
+    pub max_draft_len: usize,
+
+    /// Output tokens at most where a request does not say
+    #[arg(long, env = "FORETOKEN_DEFAULT_MAX_TOKENS", value_name = "TOKENS", default_value_t = 256)]
+    pub default_max_tokens: usize,
+
+    /// Requests in work at once; more are refused with a retry hint
+    #[arg(long, env = "FORETOKEN_MAX_REQUESTS", value_name = "N", default_value_t = 64)]
+    pub max_requests: usize,
+
+    /// How long a draft worker may take over a block before the request goes on without it (200ms, 2s)
+    #[arg(long, env = "FORETOKEN_DRAFT_TIMEOUT", value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
+    pub draft_timeout: Duration,
+
+    /// How long a verifier may take over one pass, prefill included, before the request fails (10s, 1m)
+    #[arg(long, env = "FORETOKEN_VERIFY_TIMEOUT", value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
+    pub verify_timeout: Duration,
+
+    /// Where and how it serves.
+    #[command(flatten)]
+    pub listen: ListenArgs,
+
+    /// Logs and traces.
+    #[command(flatten)]
+    pub telemetry: TelemetryArgs,
+}
+
+/// An orchestrator's settings.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Addresses of target-verifiers; at least one.
+    pub verifiers: Vec<String>,
+    /// Addresses of draft-workers.
+    pub draft_workers: Vec<String>,
+    /// γ where a request does not say.
+    pub default_draft_len: usize,
+    /// γ at most.
+    pub max_draft_len: usize,
+    /// Output tokens at most where a request does not say.
+    pub default_max_tokens: usize,
+    /// Requests in work at once.
+    pub max_requests: usize,
+    /// How long to wait for whom.
+    pub timeouts: Timeouts,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            verifiers: Vec::new(),
+            draft_workers: Vec::new(),
+            default_draft_len: 4,
+            max_draft_len: 64,
+            default_max_tokens: 256,
+            max_requests: 64,
+            timeouts: Timeouts { draft: Duration::from_secs(2), verify: Duration::from_secs(60) },
+        }
+    }
+}
+
+impl Args {
+    /// Checks the flags once.
+    ///
+    /// # Errors
+    /// Names the flag, its value and what it must be.
+    pub fn config(&self) -> anyhow::Result<Config> {
+        let given = |list: &[String]| list.iter().filter(|address| !address.is_empty()).cloned().collect::<Vec<_>>();
+        let config = Config {
+            verifiers: given(&self.verifiers),
+            draft_workers: given(&self.draft_workers),
+            default_draft_len: self.draft_len,
+            max_draft_len: self.max_draft_len,
+            default_max_tokens: self.default_max_tokens,
+            max_requests: self.max_requests,
+            timeouts: Timeouts { draft: self.draft_timeout, verify: self.verify_timeout },
+        };
+        if config.verifiers.is_empty() {
+            bail!("--verifiers is empty; give the address of at least one target-verifier");
+        }
+        if config.default_draft_len > config.max_draft_len {
+            bail!(
+                "--draft-len is {}; it must be at most --max-draft-len, {}",
+                config.default_draft_len,
+                config.max_draft_len
+            );
+        }
+        if config.default_max_tokens == 0 || config.max_requests == 0 {
+            bail!("--default-max-tokens and --max-requests must be at least 1");
+        }
+        Ok(config)
+    }
+}

@@ -1,0 +1,252 @@
+//! `foretoken.v1.Orchestrator`: admits requests, runs them, tells the client what became of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use foretoken_engine::generate::{FinishReason, GenerateError, Outcome, generate};
+use foretoken_proto::error::{Problem, Reason};
+use foretoken_proto::v1;
+use foretoken_proto::v1::orchestrator_server::{Orchestrator, OrchestratorServer};
+use foretoken_proto::{PROTOCOL_VERSION, v1::generate_response::Event as Kind};
+use foretoken_telemetry::propagation;
+use foretoken_transport::Drain;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Response, Status};
+use tracing::Instrument;
+
+use crate::admission::{Admitted, admit};
+use crate::args::Config;
+use crate::output::{Event, TextOutput};
+use crate::pool::{Pool, Target};
+use crate::remote::RemoteVerifier;
+
+/// Events on their way to a client. A client that does not read holds up its own request, no other.
+const EVENTS_ON_THE_WAY: usize = 4;
+
+/// The service.
+#[derive(Debug)]
+pub struct GenerateService {
+    config: Config,
+    pool: Pool,
+    drain: Drain,
+    requests: Arc<Semaphore>,
+    max_message_bytes: usize,
+}
+
+impl GenerateService {
+    /// A service over `pool`.
+    #[must_use]
+    pub fn new(config: Config, pool: Pool, drain: Drain, max_message_bytes: usize) -> Self {
+        let requests = Arc::new(Semaphore::new(config.max_requests));
+        Self { config, pool, drain, requests, max_message_bytes }
+    }
+
+    /// The generated server, with the message limit set.
+    #[must_use]
+    pub fn into_server(self) -> OrchestratorServer<Self> {
+        let limit = self.max_message_bytes;
+        OrchestratorServer::new(self).max_decoding_message_size(limit)
+    }
+
+    /// Everything that can be refused, before the first event.
+    async fn prepare(&self, request: v1::GenerateRequest) -> Result<Job, Status> {
+        let arrived = Instant::now();
+        if self.drain.is_draining() {
+            return Err(Problem::new(Reason::Draining, "this orchestrator is shutting down; ask another").into());
+        }
+        let permit = Arc::clone(&self.requests).try_acquire_owned().map_err(|_| {
+            let message = format!("all {} requests are in work; see --max-requests", self.config.max_requests);
+            Problem::new(Reason::RequestsFull, message).retry_after(Duration::from_millis(500))
+        })?;
+        let target = self.pool.target()?;
+        let admitted = admit(request, &target, &self.config)?;
+        let span = tracing::Span::current();
+        span.record("request_id", admitted.started.request_id.as_str());
+        let verifier = self.pool.open_verifier(&admitted.plan.verify_open()).await?;
+        Ok(Job { arrived, permit, target, admitted, verifier, pool: self.pool.clone(), drain: self.drain.clone() })
+    }
+}
+
+#[tonic::async_trait]
+impl Orchestrator for GenerateService {
+    async fn describe(
+        &self,
+        _request: Request<v1::DescribeRequest>,
+    ) -> Result<Response<v1::OrchestratorDescription>, Status> {
+        let (verifiers, draft_workers) = self.pool.states();
+        let target = self.pool.target().ok().map(|target| target.description.clone()).unwrap_or_default();
+        let narrow = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+        Ok(Response::new(v1::OrchestratorDescription {
+            target: target.model,
+            model_fingerprint: target.model_fingerprint,
+            tokenizer_fingerprint: target.tokenizer_fingerprint,
+            vocab_size: target.vocab_size,
+            max_context: target.max_context,
+            protocol_version: PROTOCOL_VERSION,
+            verifiers,
+            draft_workers,
+            limits: Some(v1::GenerateLimits {
+                max_message_bytes: narrow(self.max_message_bytes),
+                max_draft_len: narrow(self.config.max_draft_len),
+                default_draft_len: narrow(self.config.default_draft_len),
+                default_max_tokens: narrow(self.config.default_max_tokens),
+                max_requests: narrow(self.config.max_requests),
+            }),
+        }))
+    }
+
+    type GenerateStream = ReceiverStream<Event>;
+
+    async fn generate(
+        &self,
+        request: Request<v1::GenerateRequest>,
+    ) -> Result<Response<Self::GenerateStream>, Status> {
+        let span = tracing::info_span!("generate", request_id = tracing::field::Empty);
+        propagation::set_parent(&span, propagation::extract(request.metadata()));
+        let deadline = deadline(request.metadata());
+        let job = self.prepare(request.into_inner()).instrument(span.clone()).await?;
+        let (events, stream) = mpsc::channel(EVENTS_ON_THE_WAY);
+        tokio::spawn(job.run(events, deadline).instrument(span));
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}
+
+/// An admitted request with an open verifier.
+struct Job {
+    arrived: Instant,
+    permit: OwnedSemaphorePermit,
+    target: Arc<Target>,
+    admitted: Admitted,
+    verifier: RemoteVerifier,
+    pool: Pool,
+    drain: Drain,
+}
+
+impl Job {
+    async fn run(self, events: mpsc::Sender<Event>, deadline: Option<Instant>) {
+        let Self { arrived, permit, target, admitted, verifier, pool, drain } = self;
+        let Admitted { plan, stops, drafter, started } = admitted;
+        let client_gone = events.clone();
+        let answer = async {
+            let prompt_tokens = started.prompt_tokens;
+            send(&events, Kind::Started(started)).await?;
+            let mut output = TextOutput::new(target.tokenizer.detokenizer(), stops, events.clone());
+            let outcome = generate(&plan, verifier, Some(pool.drafters(drafter)), &mut output).await?;
+            tracing::info!(
+                output_tokens = outcome.ledger.output_tokens(),
+                target_passes = outcome.ledger.target_passes(),
+                drafted = outcome.ledger.drafted,
+                accepted = outcome.ledger.accepted,
+                "answer finished"
+            );
+            send(&events, Kind::Finished(finished(&outcome, arrived, prompt_tokens))).await
+        };
+        let at_deadline = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        let problem = tokio::select! {
+            answer = answer => answer.err().and_then(problem),
+            () = client_gone.closed() => None,
+            () = at_deadline => Some(Problem::new(Reason::DeadlineExceeded, "the request's deadline passed")),
+            () = drain.expired() => {
+                Some(Problem::new(Reason::Draining, "the time to drain is over; what was emitted is exact, ask again for the rest"))
+            }
+        };
+        if let Some(problem) = problem {
+            tracing::warn!(reason = problem.reason.as_str(), message = problem.message, "answer broken off");
+            let _unheard = client_gone.send(Err(problem.into())).await;
+        }
+        drop(permit);
+    }
+}
+
+async fn send(events: &mpsc::Sender<Event>, kind: Kind) -> Result<(), GenerateError> {
+    let event = v1::GenerateResponse { event: Some(kind) };
+    events.send(Ok(event)).await.map_err(|_| foretoken_engine::generate::ClientGone.into())
+}
+
+/// What the client is told of an answer that could not be finished; nothing if there is no client.
+fn problem(error: GenerateError) -> Option<Problem> {
+    let text = error.to_string();
+    let problem = match error {
+        GenerateError::ClientGone(_) => return None,
+        GenerateError::VerifierLost(link) => {
+            Problem::new(Reason::VerifierLost, text).with("cause", link.reason).retry_after(Duration::from_secs(1))
+        }
+        GenerateError::VerifierTimeout(_) => {
+            Problem::new(Reason::VerifierTimeout, text).retry_after(Duration::from_secs(1))
+        }
+        GenerateError::VerifierRefused { reason, .. } => {
+            Problem::new(Reason::VerifierRefused, text).with("cause", reason)
+        }
+        GenerateError::VerifierProtocol(_) => Problem::new(Reason::VerifierProtocol, text),
+    };
+    Some(problem)
+}
+
+fn finished(outcome: &Outcome, arrived: Instant, prompt_tokens: u32) -> v1::Finished {
+    let ledger = &outcome.ledger;
+    let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    let narrow = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+    let finish_reason = match outcome.finish {
+        FinishReason::Stop => v1::FinishReason::Stop,
+        FinishReason::Length => v1::FinishReason::Length,
+    };
+    v1::Finished {
+        finish_reason: finish_reason.into(),
+        ledger: Some(v1::Ledger {
+            prompt_tokens,
+            output_tokens: ledger.output_tokens(),
+            accepted: ledger.accepted,
+            repair: ledger.repair,
+            bonus: ledger.bonus,
+            plain: ledger.plain,
+            drafted: ledger.drafted,
+            blocks: ledger.blocks,
+            target_passes: ledger.target_passes(),
+            saved_passes: i32::try_from(ledger.saved_passes()).unwrap_or(i32::MAX),
+            draft_bytes_up: ledger.draft.up,
+            draft_bytes_down: ledger.draft.down,
+            verify_bytes_up: ledger.verify.up,
+            verify_bytes_down: ledger.verify.down,
+            ttft_us: micros(outcome.first_commit.duration_since(arrived)),
+            wall_us: micros(outcome.last_commit.duration_since(outcome.first_commit)),
+            overlap_sum: ledger.overlap_sum,
+            judged: ledger.judged,
+        }),
+        drafter: outcome.drafter.clone().unwrap_or_else(|| "none".into()),
+        speculation_off: outcome
+            .speculation_off
+            .iter()
+            .map(|off| v1::SpeculationOff {
+                at_token: narrow(off.at_token),
+                reason: off.reason.clone(),
+                message: off.message.clone(),
+                until_token: off.until_token.map(narrow),
+            })
+            .collect(),
+    }
+}
+
+/// The deadline in the call's `grpc-timeout`: up to eight digits and a unit.
+fn deadline(metadata: &MetadataMap) -> Option<Instant> {
+    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let value: u64 = digits.parse().ok().filter(|_| digits.len() <= 8)?;
+    let timeout = match unit {
+        "H" => Duration::from_secs(value * 3600),
+        "M" => Duration::from_secs(value * 60),
+        "S" => Duration::from_secs(value),
+        "m" => Duration::from_millis(value),
+        "u" => Duration::from_micros(value),
+        "n" => Duration::from_nanos(value),
+        _ => return None,
+    };
+    Some(Instant::now() + timeout)
+}
