@@ -1,0 +1,3 @@
+//! Whole requests through three services over real gRPC, on table models.
+
+mod basics;
