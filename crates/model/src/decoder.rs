@@ -146,6 +146,10 @@ impl Decoder for LlamaDecoder {
 
     fn forward(&mut self, batch: &[SessionRows<'_>]) -> Result<(), DecoderError> {
         let spans = self.plan(batch)?;
+        self.logits.clear();
+        if spans.is_empty() {
+            return Ok(());
+        }
         let vocab_size = self.shape.vocab_size;
         let mut pass = Pass {
             weights: &self.weights,

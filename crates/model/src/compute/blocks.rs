@@ -37,49 +37,82 @@ impl Kind {
     pub(crate) fn widen(self, bytes: &[u8], out: &mut [f32]) {
         let (out, _) = out.as_chunks_mut::<BLOCK>();
         match self {
-            Self::Q4_0 => each::<18>(bytes, out, |b, o| nibbles(&b[2..], scale(b, 0), -8.0, 0.0, o)),
-            Self::Q4_1 => each::<20>(bytes, out, |b, o| nibbles(&b[4..], scale(b, 0), 0.0, scale(b, 2), o)),
-            Self::Q5_0 => {
-                each::<22>(bytes, out, |b, o| fives(&b[2..6], &b[6..], scale(b, 0), -16.0, 0.0, o));
-            }
-            Self::Q5_1 => {
-                each::<24>(bytes, out, |b, o| fives(&b[4..8], &b[8..], scale(b, 0), 0.0, scale(b, 2), o));
-            }
-            Self::Q8_0 => each::<34>(bytes, out, |b, o| {
-                let d = scale(b, 0);
-                for (o, &q) in o.iter_mut().zip(&b[2..]) {
-                    *o = f32::from(q.cast_signed()) * d;
+            Self::Q4_0 => widen::<18>(bytes, out, None, |b, codes| nibbles(&b[2..], 8, codes)),
+            Self::Q4_1 => widen::<20>(bytes, out, Some(2), |b, codes| nibbles(&b[4..], 0, codes)),
+            Self::Q5_0 => widen::<22>(bytes, out, None, |b, codes| fives(&b[2..6], &b[6..], 16, codes)),
+            Self::Q5_1 => widen::<24>(bytes, out, Some(2), |b, codes| fives(&b[4..8], &b[8..], 0, codes)),
+            Self::Q8_0 => widen::<34>(bytes, out, None, |b, codes| {
+                for (code, &byte) in codes.iter_mut().zip(&b[2..]) {
+                    *code = byte.cast_signed();
                 }
             }),
         }
     }
 }
 
-fn each<const N: usize>(bytes: &[u8], out: &mut [[f32; BLOCK]], widen: impl Fn(&[u8; N], &mut [f32; BLOCK])) {
+/// Blocks taken through the three steps of [`widen`] at a time.
+const BATCH: usize = 32;
+
+/// `code * d + m` for blocks of `N` bytes that begin with `d` and have `m`, if any, at `minimum`.
+///
+/// In three plain loops, because a compiler without wide instructions to rely on vectorises each of
+/// them and not the three in one.
+fn widen<const N: usize>(
+    bytes: &[u8],
+    out: &mut [[f32; BLOCK]],
+    minimum: Option<usize>,
+    unpack: impl Fn(&[u8; N], &mut [i8; BLOCK]),
+) {
     let (blocks, _) = bytes.as_chunks::<N>();
-    for (block, out) in blocks.iter().zip(out) {
-        widen(block, out);
+    let mut codes = [[0i8; BLOCK]; BATCH];
+    for (blocks, out) in blocks.chunks(BATCH).zip(out.chunks_mut(BATCH)) {
+        for (block, codes) in blocks.iter().zip(&mut codes) {
+            unpack(block, codes);
+        }
+        multiply(blocks, &codes, out);
+        if let Some(at) = minimum {
+            shift(blocks, at, out);
+        }
     }
 }
 
-/// `(code + shift) * d + m` for the 16 low, then the 16 high nibbles.
-fn nibbles(codes: &[u8], d: f32, shift: f32, m: f32, out: &mut [f32; BLOCK]) {
-    let (low, high) = out.split_at_mut(BLOCK / 2);
-    for ((l, h), &code) in low.iter_mut().zip(high).zip(codes) {
-        *l = (f32::from(code & 15) + shift) * d + m;
-        *h = (f32::from(code >> 4) + shift) * d + m;
+#[inline(never)]
+fn multiply<const N: usize>(blocks: &[[u8; N]], codes: &[[i8; BLOCK]], out: &mut [[f32; BLOCK]]) {
+    for ((block, codes), out) in blocks.iter().zip(codes).zip(out) {
+        let d = scale(block, 0);
+        for (o, &code) in out.iter_mut().zip(codes) {
+            *o = f32::from(code) * d;
+        }
+    }
+}
+
+#[inline(never)]
+fn shift<const N: usize>(blocks: &[[u8; N]], at: usize, out: &mut [[f32; BLOCK]]) {
+    for (block, out) in blocks.iter().zip(out) {
+        let m = scale(block, at);
+        for o in out.iter_mut() {
+            *o += m;
+        }
+    }
+}
+
+/// The 16 low, then the 16 high nibbles, each less `zero`.
+fn nibbles(bytes: &[u8], zero: i8, codes: &mut [i8; BLOCK]) {
+    let (low, high) = codes.split_at_mut(BLOCK / 2);
+    for (code, &byte) in low.iter_mut().zip(bytes) {
+        *code = (byte & 15).cast_signed() - zero;
+    }
+    for (code, &byte) in high.iter_mut().zip(bytes) {
+        *code = (byte >> 4).cast_signed() - zero;
     }
 }
 
 /// As [`nibbles`], with the fifth bits of the 32 codes in a little-endian word.
-fn fives(high_bits: &[u8], codes: &[u8], d: f32, shift: f32, m: f32, out: &mut [f32; BLOCK]) {
+fn fives(high_bits: &[u8], bytes: &[u8], zero: i8, codes: &mut [i8; BLOCK]) {
     let word = high_bits.iter().rev().fold(0u32, |word, &byte| word << 8 | u32::from(byte));
-    let (low, high) = out.split_at_mut(BLOCK / 2);
-    for (j, ((l, h), &code)) in low.iter_mut().zip(high).zip(codes).enumerate() {
-        let five_low = u32::from(code & 15) | (word >> j & 1) << 4;
-        let five_high = u32::from(code >> 4) | (word >> (j + 16) & 1) << 4;
-        *l = (five_low as f32 + shift) * d + m;
-        *h = (five_high as f32 + shift) * d + m;
+    nibbles(bytes, zero, codes);
+    for (j, code) in codes.iter_mut().enumerate() {
+        *code += ((word >> j & 1) << 4) as i8;
     }
 }
 

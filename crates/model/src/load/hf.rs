@@ -6,8 +6,10 @@ use super::raw::{Entry, RawTensors, WeightsFile};
 use super::{Found, LoadError, LoadOptions, LoadStage, Loaded, display_name, finish};
 use crate::weights::{LayerPart, Part};
 use foretoken_text::{HfFiles, Tokenizer};
-use safetensors::{Dtype, SafeTensors};
+use safetensors::Dtype;
+use safetensors::tensor::TensorInfo;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
@@ -15,6 +17,8 @@ use std::path::{Path, PathBuf};
 
 /// Longest header believed: that of a model of 100,000 tensors is a tenth of it.
 const MAX_HEADER: u64 = 100 << 20;
+/// Bytes of the header's length, in front of it.
+const LENGTH_BYTES: usize = 8;
 
 /// Loads a folder, or the `safetensors` file at `path` with the other files beside it.
 pub(super) fn load(
@@ -125,10 +129,10 @@ fn open(paths: &[PathBuf]) -> Result<(Vec<WeightsFile>, BTreeMap<String, Entry>)
         let mut file = File::open(path).map_err(LoadError::io(path))?;
         let size = file.metadata().map_err(LoadError::io(path))?.len();
         let header = header(path, &mut file, size)?;
-        let data_start = header.len() as u64;
-        let (_, metadata) = SafeTensors::read_metadata(&header)
-            .map_err(|error| LoadError::format(path, format!("its header: {error}")))?;
-        for (name, info) in metadata.tensors() {
+        let data_start = (LENGTH_BYTES + header.len()) as u64;
+        let Header { tensors, .. } = parse(path, &header)?;
+        for (name, info) in tensors {
+            check_extent(&name, &info)?;
             let layout = match info.dtype {
                 Dtype::F32 => Ok(Layout::F32),
                 Dtype::F16 => Ok(Layout::F16),
@@ -136,32 +140,55 @@ fn open(paths: &[PathBuf]) -> Result<(Vec<WeightsFile>, BTreeMap<String, Entry>)
                 other => Err(format!("{other:?}")),
             };
             let start = data_start.saturating_add(info.data_offsets.0 as u64);
-            let entry = Entry { dims: info.shape.clone(), layout, file: index, start };
-            if entries.insert(name.clone(), entry).is_some() {
+            let entry = Entry { dims: info.shape, layout, file: index, start };
+            if entries.contains_key(&name) {
                 return Err(LoadError::format(path, format!("tensor {name} is in another file too")));
             }
+            entries.insert(name, entry);
         }
         files.push(WeightsFile { file, size });
     }
     Ok((files, entries))
 }
 
-/// The header with its length in front, as the parser wants it; nothing of the data.
+/// A header, read without the `safetensors` crate's own checks: those want the whole file in memory,
+/// and do not name the tensor.
+#[derive(Deserialize)]
+struct Header {
+    #[serde(rename = "__metadata__")]
+    _notes: Option<IgnoredAny>,
+    #[serde(flatten)]
+    tensors: BTreeMap<String, TensorInfo>,
+}
+
+/// The header's JSON; nothing of the data.
 fn header(path: &Path, file: &mut File, size: u64) -> Result<Vec<u8>, LoadError> {
-    let mut length = [0; 8];
-    if size < length.len() as u64 {
+    let mut length = [0; LENGTH_BYTES];
+    let Some(left) = size.checked_sub(LENGTH_BYTES as u64) else {
         return Err(LoadError::format(path, format!("it is only {size} bytes long")));
-    }
+    };
     file.read_exact(&mut length).map_err(LoadError::io(path))?;
     let declared = u64::from_le_bytes(length);
-    let left = size - length.len() as u64;
     if declared > left || declared > MAX_HEADER {
         let problem = format!("its header should be {declared} bytes long, and {left} bytes are left");
         return Err(LoadError::format(path, problem));
     }
-    let mut header = length.to_vec();
+    let mut header = Vec::new();
     file.take(declared).read_to_end(&mut header).map_err(LoadError::io(path))?;
     Ok(header)
+}
+
+/// Refuses a tensor whose place in the file is not as long as its shape needs.
+fn check_extent(name: &str, info: &TensorInfo) -> Result<(), LoadError> {
+    let (start, end) = info.data_offsets;
+    let values = info.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+    let bits = values.and_then(|n| n.checked_mul(info.dtype.bitsize()));
+    if bits.map(|bits| bits / 8) == end.checked_sub(start) {
+        return Ok(());
+    }
+    let problem =
+        format!("has the shape {:?} and lies at bytes {start} to {end}, which do not fit", info.shape);
+    Err(LoadError::tensor(name, problem))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, LoadError> {

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn with(changes: Value) -> Result<ModelConfig, LoadError> {
+    fn with(changes: &Value) -> Result<ModelConfig, LoadError> {
         let mut config = json!({
             "model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
             "num_attention_heads": 4, "max_position_embeddings": 128,
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn absent_fields_have_the_family_defaults() {
-        let config = with(json!({})).unwrap();
+        let config = with(&json!({})).unwrap();
         assert_eq!(config.heads, Heads { query: 4, key_value: 4, dim: 16 });
         assert_eq!((config.rope_theta, config.rope_scaling), (1e4, Scaling::None));
     }
@@ -180,7 +180,7 @@ mod tests {
         let old = json!({"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}});
         let new = json!({"rope_parameters": {"rope_type": "linear", "rope_theta": 500000, "factor": 2}});
         for changes in [old, new] {
-            let config = with(changes).unwrap();
+            let config = with(&changes).unwrap();
             assert_eq!((config.rope_theta, config.rope_scaling), (5e5, Scaling::Linear { factor: 2.0 }));
         }
     }
@@ -199,7 +199,7 @@ mod tests {
             (json!({"num_attention_heads": 5}), "num_attention_heads"),
             (json!({"num_key_value_heads": 3}), "key-value heads"),
         ] {
-            let error = with(changes).unwrap_err().to_string();
+            let error = with(&changes).unwrap_err().to_string();
             assert!(error.contains(name), "{name}: {error}");
         }
     }

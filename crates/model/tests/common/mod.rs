@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod gguf;
+
 use foretoken_model::{LlamaDecoder, LoadOptions, load};
 use foretoken_runtime::decoder::{Decoder, Row};
 use std::path::{Path, PathBuf};

@@ -1,0 +1,114 @@
+//! Tiny GGUF files, made from the stored `safetensors` models.
+
+use candle_core::quantized::gguf_file::{self, Value};
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{Device, Tensor};
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::path::Path;
+
+/// What goes into a GGUF file; tests change it before it is written.
+pub(crate) struct Gguf {
+    pub(crate) metadata: BTreeMap<String, Value>,
+    pub(crate) tensors: BTreeMap<String, QTensor>,
+}
+
+impl Gguf {
+    /// The model `gqa-tied-f32`, converted as llama.cpp converts: other names, and query and key
+    /// rows permuted so that rotated pairs are neighbours.
+    pub(crate) fn from_tiny(folder: &Path) -> Self {
+        let number = |n: u32| Value::U32(n);
+        let tokens: Vec<String> = ["<|begin|>", "<|end|>"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(('!'..).take(60).map(String::from))
+            .chain(["Ġ".to_owned(), "!!".to_owned()])
+            .collect();
+        let types = (0..64).map(|id| Value::I32(if id < 2 { 3 } else { 1 })).collect();
+        let metadata = [
+            ("general.architecture", Value::String("llama".to_owned())),
+            ("llama.block_count", number(2)),
+            ("llama.context_length", number(64)),
+            ("llama.embedding_length", number(48)),
+            ("llama.feed_forward_length", number(80)),
+            ("llama.attention.head_count", number(4)),
+            ("llama.attention.head_count_kv", number(2)),
+            ("llama.attention.layer_norm_rms_epsilon", Value::F32(1e-5)),
+            ("tokenizer.ggml.model", Value::String("gpt2".to_owned())),
+            ("tokenizer.ggml.pre", Value::String("smollm".to_owned())),
+            ("tokenizer.ggml.tokens", Value::Array(tokens.into_iter().map(Value::String).collect())),
+            ("tokenizer.ggml.token_type", Value::Array(types)),
+            ("tokenizer.ggml.merges", Value::Array(vec![Value::String("! !".to_owned())])),
+            ("tokenizer.ggml.eos_token_id", number(1)),
+        ];
+        let tensors = candle_core::safetensors::load(folder.join("model.safetensors"), &Device::Cpu).unwrap();
+        let tensors = tensors.into_iter().map(|(name, tensor)| {
+            let tensor = match name.split('.').nth(4) {
+                Some("q_proj") => neighbours(&tensor, 4),
+                Some("k_proj") => neighbours(&tensor, 2),
+                _ => tensor,
+            };
+            (gguf_name(&name), QTensor::quantize(&tensor, GgmlDType::F32).unwrap())
+        });
+        Self {
+            metadata: metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+            tensors: tensors.collect(),
+        }
+    }
+
+    pub(crate) fn set(mut self, key: &str, value: Value) -> Self {
+        self.metadata.insert(key.to_owned(), value);
+        self
+    }
+
+    pub(crate) fn without(mut self, key: &str) -> Self {
+        let had = self.metadata.remove(key).is_some() | self.tensors.remove(key).is_some();
+        assert!(had, "no {key}");
+        self
+    }
+
+    pub(crate) fn with_tensor(mut self, name: &str, shape: &[usize], dtype: GgmlDType) -> Self {
+        let tensor = Tensor::ones(shape, candle_core::DType::F32, &Device::Cpu).unwrap();
+        self.tensors.insert(name.to_owned(), QTensor::quantize(&tensor, dtype).unwrap());
+        self
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let metadata: Vec<_> = self.metadata.iter().map(|(key, value)| (key.as_str(), value)).collect();
+        let tensors: Vec<_> = self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        let mut file = Cursor::new(Vec::new());
+        gguf_file::write(&mut file, &metadata, &tensors).unwrap();
+        file.into_inner()
+    }
+}
+
+/// Rows of each head from halves to neighbours.
+fn neighbours(weight: &Tensor, heads: usize) -> Tensor {
+    let (rows, cols) = weight.dims2().unwrap();
+    let halves = weight.reshape((heads, 2, rows / heads / 2, cols)).unwrap();
+    halves.transpose(1, 2).unwrap().contiguous().unwrap().reshape((rows, cols)).unwrap()
+}
+
+fn gguf_name(name: &str) -> String {
+    let parts: Vec<&str> = name.split('.').collect();
+    match parts[..] {
+        ["model", "embed_tokens", _] => "token_embd.weight".to_owned(),
+        ["model", "norm", _] => "output_norm.weight".to_owned(),
+        ["model", "layers", layer, .., part, _] => {
+            let part = match part {
+                "input_layernorm" => "attn_norm",
+                "post_attention_layernorm" => "ffn_norm",
+                "q_proj" => "attn_q",
+                "k_proj" => "attn_k",
+                "v_proj" => "attn_v",
+                "o_proj" => "attn_output",
+                "gate_proj" => "ffn_gate",
+                "up_proj" => "ffn_up",
+                "down_proj" => "ffn_down",
+                other => panic!("no GGUF name for {other}"),
+            };
+            format!("blk.{layer}.{part}.weight")
+        }
+        _ => panic!("no GGUF name for {name}"),
+    }
+}

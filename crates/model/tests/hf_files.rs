@@ -1,0 +1,123 @@
+//! Hugging Face folders that are incomplete, damaged or not what they claim.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and tells its numbers"
+)]
+
+mod common;
+
+use common::{decoder, tiny_model};
+use foretoken_model::{LoadOptions, load};
+use foretoken_runtime::decoder::Decoder;
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// A copy of a tiny model to damage.
+fn copy() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+        fs::copy(tiny_model("gqa-tied-f32").join(name), folder.path().join(name)).unwrap();
+    }
+    folder
+}
+
+fn refusal(folder: &Path) -> String {
+    let loaded = load(folder, &LoadOptions::default(), &mut |_| {});
+    loaded.expect_err("a faulty folder was loaded").to_string()
+}
+
+fn with_header(change: impl Fn(String) -> String) -> String {
+    let folder = copy();
+    let path = folder.path().join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    let end = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+    let header = change(String::from_utf8(bytes[8..end].to_vec()).unwrap());
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend_from_slice(header.as_bytes());
+    file.extend_from_slice(&bytes[end..]);
+    fs::write(&path, file).unwrap();
+    refusal(folder.path())
+}
+
+#[test]
+fn each_missing_file_is_named() {
+    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+        let folder = copy();
+        fs::remove_file(folder.path().join(name)).unwrap();
+        let message = refusal(folder.path());
+        assert!(message.contains(name), "{message}");
+    }
+    let message = refusal(Path::new("/nonexistent/model"));
+    assert!(message.contains("/nonexistent/model"), "{message}");
+}
+
+#[test]
+fn damaged_headers_are_refused() {
+    let header = |change: fn(String) -> String| with_header(change);
+    let cases = [
+        (header(|h| h.replacen("\"F32\"", "\"I32\"", 1)), "I32"),
+        (header(|h| h.replacen("[48]", "[49]", 1)), "[49]"),
+        (header(|h| h.replacen("[48]", "[18446744073709551615, 3]", 1)), "do not fit"),
+        (header(|h| h.replacen("model.norm.weight", "model.nork.weight", 1)), "model.norm.weight is missing"),
+        (header(|h| h[..h.len() / 2].to_owned()), "damaged"),
+    ];
+    for (message, what) in cases {
+        assert!(message.contains(what), "{what}: {message}");
+    }
+}
+
+#[test]
+fn cut_weights_are_refused() {
+    let whole = fs::read(tiny_model("gqa-tied-f32").join("model.safetensors")).unwrap();
+    for length in [0, 7, 8, 500, whole.len() / 2, whole.len() - 4] {
+        let folder = copy();
+        fs::write(folder.path().join("model.safetensors"), &whole[..length]).unwrap();
+        let message = refusal(folder.path());
+        assert!(message.contains("bytes"), "cut at {length}: {message}");
+    }
+    let folder = copy();
+    let mut huge = whole.clone();
+    huge[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+    fs::write(folder.path().join("model.safetensors"), huge).unwrap();
+    assert!(refusal(folder.path()).contains("header should be 18446744073709551615 bytes"));
+}
+
+#[test]
+fn an_index_of_shards_is_followed_but_not_out_of_the_folder() {
+    let folder = copy();
+    let index = folder.path().join("model.safetensors.index.json");
+    fs::rename(
+        folder.path().join("model.safetensors"),
+        folder.path().join("model-00001-of-00001.safetensors"),
+    )
+    .unwrap();
+    fs::write(&index, r#"{"weight_map": {"model.norm.weight": "model-00001-of-00001.safetensors"}}"#)
+        .unwrap();
+    let sharded = decoder(folder.path(), &LoadOptions::default());
+    let single = decoder(&tiny_model("gqa-tied-f32"), &LoadOptions::default());
+    assert_eq!(sharded.shape().fingerprint, single.shape().fingerprint);
+    fs::write(&index, r#"{"weight_map": {"model.norm.weight": "../secret.safetensors"}}"#).unwrap();
+    assert!(refusal(folder.path()).contains("../secret.safetensors"));
+}
+
+#[test]
+fn a_tensor_nobody_uses_is_refused() {
+    let message = with_header(|h| {
+        h.replacen("{\"", "{\"extra\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},\"", 1)
+    });
+    assert!(message.contains("extra"), "{message}");
+}
+
+#[test]
+fn options_out_of_range_are_refused() {
+    for (options, name) in [
+        (LoadOptions { threads: Some(0), max_context: None }, "threads"),
+        (LoadOptions { threads: None, max_context: Some(0) }, "max_context"),
+    ] {
+        let error = load(&tiny_model("gqa-tied-f32"), &options, &mut |_| {}).unwrap_err().to_string();
+        assert!(error.contains(name), "{error}");
+    }
+}
