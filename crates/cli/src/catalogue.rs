@@ -14,12 +14,11 @@ mod wheel;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use indicatif::MultiProgress;
 
 use self::pip::Pip;
-pub(crate) use self::pull::Pulled;
-pub(crate) use self::table::{DEFAULT_TARGET, Entry, Role, entries};
+pub(crate) use self::table::{DEFAULT_TARGET, Entry, entries};
 
 /// The folder of models on this machine, and the way to fill it.
 #[derive(Debug)]
@@ -79,10 +78,7 @@ impl Catalogue {
         if path.exists() {
             return Ok(path.to_owned());
         }
-        let Some(entry) = names::find(entries(), name_or_path) else {
-            bail!(names::unknown(entries(), name_or_path));
-        };
-        self.resolve_entry(entry)
+        self.resolve_entry(find(name_or_path)?)
     }
 
     fn resolve_entry(&self, entry: &Entry) -> Result<PathBuf> {
@@ -99,6 +95,11 @@ impl Catalogue {
             ),
         }
     }
+}
+
+/// The entry of that name.
+pub(crate) fn find(name: &str) -> Result<&'static Entry> {
+    names::find(entries(), name).ok_or_else(|| anyhow!(names::unknown(entries(), name)))
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use indicatif::ProgressDrawTarget;
 use tempfile::TempDir;
 
-use super::table::Source;
+use super::pull::Pulled;
+use super::table::{Role, Source};
 use super::*;
 
 const CONTENT: &[u8] = b"GGUF: not really, but small";

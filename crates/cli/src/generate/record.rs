@@ -1,0 +1,172 @@
+//! The one JSON record of `--json`.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::stream::{Answer, Complete, End, Origin, Token};
+use crate::failure::CallError;
+
+/// What a run gave and cost. What only the service's closing ledger tells is `null` if the answer broke off before.
+#[derive(Debug, Serialize)]
+pub(super) struct Record<'a> {
+    text: String,
+    finish_reason: &'static str,
+    tokens: &'a [Token],
+    prompt_tokens: Option<u32>,
+    output_tokens: usize,
+    target_passes: Option<u32>,
+    saved_passes: Option<i32>,
+    drafted: Option<u32>,
+    accepted: usize,
+    draft_bytes_up: Option<u64>,
+    draft_bytes_down: Option<u64>,
+    verify_bytes_up: Option<u64>,
+    verify_bytes_down: Option<u64>,
+    /// From the sending of the request.
+    ttft_ms: Option<f64>,
+    /// From the sending of the request.
+    wall_ms: f64,
+    drafter: Option<&'a str>,
+    seed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorRecord<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ErrorRecord<'a> {
+    code: &'a str,
+    reason: Option<&'a str>,
+    message: &'a str,
+}
+
+impl<'a> Record<'a> {
+    pub(super) fn new(answer: &'a Answer) -> Self {
+        let complete: Option<&Complete> = match &answer.end {
+            End::Complete(complete) => Some(complete),
+            _ => None,
+        };
+        let ledger = complete.map(|complete| &complete.ledger);
+        let error = match &answer.end {
+            End::Failed(CallError { code, reason, message, .. }) => {
+                Some(ErrorRecord { code, reason: reason.as_deref(), message })
+            }
+            _ => None,
+        };
+        Self {
+            text: answer.tokens.iter().map(|token| token.text.as_str()).collect(),
+            finish_reason: match &answer.end {
+                End::Complete(complete) if complete.stopped => "stop",
+                End::Complete(_) => "length",
+                End::Failed(_) => "error",
+                End::Interrupted(_) | End::ReaderLeft | End::Unwritable(_) => "cancelled",
+            },
+            tokens: &answer.tokens,
+            prompt_tokens: answer.started.as_ref().map(|started| started.prompt_tokens),
+            output_tokens: answer.tokens.len(),
+            target_passes: ledger.map(|ledger| ledger.target_passes),
+            saved_passes: ledger.map(|ledger| ledger.saved_passes),
+            drafted: ledger.map(|ledger| ledger.drafted),
+            accepted: answer.tokens.iter().filter(|token| token.origin == Origin::Accepted).count(),
+            draft_bytes_up: ledger.map(|ledger| ledger.draft_bytes_up),
+            draft_bytes_down: ledger.map(|ledger| ledger.draft_bytes_down),
+            verify_bytes_up: ledger.map(|ledger| ledger.verify_bytes_up),
+            verify_bytes_down: ledger.map(|ledger| ledger.verify_bytes_down),
+            ttft_ms: answer.first_token.map(milliseconds),
+            wall_ms: milliseconds(answer.whole),
+            drafter: complete.map(|complete| complete.drafter.as_str()),
+            seed: answer.started.as_ref().map(|started| started.seed),
+            error,
+        }
+    }
+}
+
+/// To the microsecond: further digits are noise.
+fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stream::tests::{Seen, answer, finished, started, tokens};
+    use super::*;
+    use foretoken_proto::v1::{FinishReason, Ledger, Origin as Wire};
+    use serde_json::{Value, json};
+    use tonic::Status;
+
+    fn record(answer: &mut Answer) -> Value {
+        answer.first_token = answer.first_token.map(|_| Duration::from_micros(1_500));
+        answer.whole = Duration::from_nanos(20_000_400);
+        serde_json::to_value(Record::new(answer)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_whole_answer_has_every_field() {
+        let ledger = Ledger {
+            prompt_tokens: 3,
+            output_tokens: 3,
+            accepted: 1,
+            bonus: 1,
+            plain: 1,
+            drafted: 1,
+            blocks: 1,
+            target_passes: 2,
+            saved_passes: 1,
+            draft_bytes_up: 10,
+            draft_bytes_down: 11,
+            verify_bytes_up: 12,
+            verify_bytes_down: 13,
+            ..Ledger::default()
+        };
+        let events = vec![
+            started(),
+            tokens(&[(5, "Hi", Wire::Plain)]),
+            tokens(&[(6, " you", Wire::Accepted), (2, "", Wire::Bonus)]),
+            finished(FinishReason::Stop, ledger),
+        ];
+        let mut answer = answer(events, &mut Seen::default()).await;
+        assert_eq!(
+            record(&mut answer),
+            json!({
+                "text": "Hi you",
+                "finish_reason": "stop",
+                "tokens": [
+                    {"id": 5, "text": "Hi", "origin": "plain"},
+                    {"id": 6, "text": " you", "origin": "accepted"},
+                    {"id": 2, "text": "", "origin": "bonus"},
+                ],
+                "prompt_tokens": 3, "output_tokens": 3, "target_passes": 2, "saved_passes": 1,
+                "drafted": 1, "accepted": 1,
+                "draft_bytes_up": 10, "draft_bytes_down": 11, "verify_bytes_up": 12, "verify_bytes_down": 13,
+                "ttft_ms": 1.5, "wall_ms": 20.0,
+                "drafter": "ngram", "seed": 7,
+            })
+        );
+    }
+
+    #[tokio::test]
+    async fn an_error_keeps_what_came_and_says_why() {
+        let status =
+            foretoken_proto::error::Problem::new(foretoken_proto::error::Reason::VerifierLost, "gone");
+        let events = vec![started(), tokens(&[(5, "Hi", Wire::Repair)]), Err(Status::from(status))];
+        let record = record(&mut answer(events, &mut Seen::default()).await);
+        assert_eq!(record["finish_reason"], "error");
+        assert_eq!((&record["text"], &record["output_tokens"]), (&json!("Hi"), &json!(1)));
+        assert_eq!(record["tokens"][0]["origin"], "repair");
+        assert_eq!(record["target_passes"], Value::Null);
+        assert_eq!(
+            record["error"],
+            json!({"code": "UNAVAILABLE", "reason": "VERIFIER_LOST", "message": "gone"})
+        );
+    }
+
+    #[tokio::test]
+    async fn length_and_cancelled_have_their_names() {
+        let events = vec![started(), finished(FinishReason::Length, Ledger::default())];
+        let mut answer = answer(events, &mut Seen::default()).await;
+        assert_eq!(record(&mut answer)["finish_reason"], "length");
+        assert_eq!(record(&mut answer)["ttft_ms"], Value::Null);
+        answer.end = End::Interrupted(crate::interrupt::Signal::Interrupt);
+        assert_eq!(record(&mut answer)["finish_reason"], "cancelled");
+    }
+}
