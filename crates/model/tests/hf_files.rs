@@ -79,7 +79,7 @@ fn cut_weights_are_refused() {
         assert!(message.contains("bytes"), "cut at {length}: {message}");
     }
     let folder = copy();
-    let mut huge = whole.clone();
+    let mut huge = whole;
     huge[..8].copy_from_slice(&u64::MAX.to_le_bytes());
     fs::write(folder.path().join("model.safetensors"), huge).unwrap();
     assert!(refusal(folder.path()).contains("header should be 18446744073709551615 bytes"));

@@ -50,13 +50,10 @@ impl Kind {
     }
 }
 
-/// Blocks taken through the three steps of [`widen`] at a time.
+/// Blocks unpacked before they are scaled.
 const BATCH: usize = 32;
 
 /// `code * d + m` for blocks of `N` bytes that begin with `d` and have `m`, if any, at `minimum`.
-///
-/// In three plain loops, because a compiler without wide instructions to rely on vectorises each of
-/// them and not the three in one.
 fn widen<const N: usize>(
     bytes: &[u8],
     out: &mut [[f32; BLOCK]],
@@ -69,29 +66,29 @@ fn widen<const N: usize>(
         for (block, codes) in blocks.iter().zip(&mut codes) {
             unpack(block, codes);
         }
-        multiply(blocks, &codes, out);
-        if let Some(at) = minimum {
-            shift(blocks, at, out);
-        }
+        scale_codes(blocks, &codes, minimum, out);
     }
 }
 
+/// Kept apart from its callers, and with a loop for each step: so it is vectorised for the narrowest
+/// machine too, which is not the case when the two steps are one expression.
 #[inline(never)]
-fn multiply<const N: usize>(blocks: &[[u8; N]], codes: &[[i8; BLOCK]], out: &mut [[f32; BLOCK]]) {
+fn scale_codes<const N: usize>(
+    blocks: &[[u8; N]],
+    codes: &[[i8; BLOCK]],
+    minimum: Option<usize>,
+    out: &mut [[f32; BLOCK]],
+) {
     for ((block, codes), out) in blocks.iter().zip(codes).zip(out) {
         let d = scale(block, 0);
         for (o, &code) in out.iter_mut().zip(codes) {
             *o = f32::from(code) * d;
         }
-    }
-}
-
-#[inline(never)]
-fn shift<const N: usize>(blocks: &[[u8; N]], at: usize, out: &mut [[f32; BLOCK]]) {
-    for (block, out) in blocks.iter().zip(out) {
-        let m = scale(block, at);
-        for o in out.iter_mut() {
-            *o += m;
+        if let Some(at) = minimum {
+            let m = scale(block, at);
+            for o in out.iter_mut() {
+                *o += m;
+            }
         }
     }
 }
