@@ -23,7 +23,7 @@ pub struct ListenArgs {
     #[arg(long, env = "FORETOKEN_LISTEN", value_name = "IP:PORT")]
     pub listen: Option<SocketAddr>,
 
-    /// Largest message taken, in bytes; larger ones are refused with OUT_OF_RANGE
+    /// Largest message taken, in bytes; larger ones are refused with RESOURCE_EXHAUSTED
     #[arg(
         long,
         env = "FORETOKEN_MAX_MESSAGE_BYTES",

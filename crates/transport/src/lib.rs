@@ -13,6 +13,7 @@ mod duration;
 mod error;
 mod health;
 mod incoming;
+mod map_status;
 mod serve;
 mod signal;
 
@@ -22,5 +23,6 @@ pub use drain::Drain;
 pub use duration::{ParseDurationError, parse_duration};
 pub use error::TransportError;
 pub use health::HealthSwitch;
+pub use map_status::MapStatus;
 pub use serve::{ServerConfig, serve};
 pub use signal::shutdown_signal;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foretoken_engine::conversation::DraftOpen;
-use foretoken_proto::error::{Problem, Reason};
+use foretoken_proto::error::{Problem, Reason, from_transport};
 use foretoken_proto::v1;
 use foretoken_proto::v1::draft_worker_server::{DraftWorker, DraftWorkerServer};
 use foretoken_telemetry::propagation;
-use foretoken_transport::Drain;
+use foretoken_transport::{Drain, MapStatus};
 use foretoken_worker::{ReplyStream, bridge, check_tokenizer, first_open, open_problem, tokenizer_chunks};
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
@@ -38,11 +38,11 @@ impl DraftService {
         Self { source, drain, max_message_bytes, ngram_sessions: Arc::new(Semaphore::new(sessions)) }
     }
 
-    /// The generated server, with the message limit set.
+    /// The generated server, with the message limit set and its own refusals worded like ours.
     #[must_use]
-    pub fn into_server(self) -> DraftWorkerServer<Self> {
+    pub fn into_server(self) -> MapStatus<DraftWorkerServer<Self>> {
         let limit = self.max_message_bytes;
-        DraftWorkerServer::new(self).max_decoding_message_size(limit)
+        MapStatus::new(DraftWorkerServer::new(self).max_decoding_message_size(limit), from_transport)
     }
 
     async fn open(

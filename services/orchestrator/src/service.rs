@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foretoken_engine::generate::{FinishReason, GenerateError, Outcome, generate};
-use foretoken_proto::error::{Problem, Reason};
+use foretoken_proto::error::{Problem, Reason, from_transport};
 use foretoken_proto::v1;
 use foretoken_proto::v1::orchestrator_server::{Orchestrator, OrchestratorServer};
 use foretoken_proto::{PROTOCOL_VERSION, v1::generate_response::Event as Kind};
 use foretoken_telemetry::propagation;
-use foretoken_transport::Drain;
+use foretoken_transport::{Drain, MapStatus};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
@@ -44,11 +44,11 @@ impl GenerateService {
         Self { config, pool, drain, requests, max_message_bytes }
     }
 
-    /// The generated server, with the message limit set.
+    /// The generated server, with the message limit set and its own refusals worded like ours.
     #[must_use]
-    pub fn into_server(self) -> OrchestratorServer<Self> {
+    pub fn into_server(self) -> MapStatus<OrchestratorServer<Self>> {
         let limit = self.max_message_bytes;
-        OrchestratorServer::new(self).max_decoding_message_size(limit)
+        MapStatus::new(OrchestratorServer::new(self).max_decoding_message_size(limit), from_transport)
     }
 
     /// Everything that can be refused, before the first event.

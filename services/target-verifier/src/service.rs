@@ -1,11 +1,11 @@
 //! `foretoken.v1.TargetVerifier`: translates between gRPC and the runtime, and nothing else.
 
 use foretoken_engine::conversation::VerifyOpen;
-use foretoken_proto::error::{Problem, Reason};
+use foretoken_proto::error::{Problem, Reason, from_transport};
 use foretoken_proto::v1;
 use foretoken_proto::v1::target_verifier_server::{TargetVerifier, TargetVerifierServer};
 use foretoken_telemetry::propagation;
-use foretoken_transport::Drain;
+use foretoken_transport::{Drain, MapStatus};
 use foretoken_worker::{Host, ReplyStream, bridge, check_tokenizer, first_open, open_problem, tokenizer_chunks};
 use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument;
@@ -25,11 +25,11 @@ impl VerifierService {
         Self { host, drain, max_message_bytes }
     }
 
-    /// The generated server, with the message limit set.
+    /// The generated server, with the message limit set and its own refusals worded like ours.
     #[must_use]
-    pub fn into_server(self) -> TargetVerifierServer<Self> {
+    pub fn into_server(self) -> MapStatus<TargetVerifierServer<Self>> {
         let limit = self.max_message_bytes;
-        TargetVerifierServer::new(self).max_decoding_message_size(limit)
+        MapStatus::new(TargetVerifierServer::new(self).max_decoding_message_size(limit), from_transport)
     }
 }
 
