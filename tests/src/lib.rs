@@ -1,3 +1,4 @@
 //! Shared helpers of the suites.
 
+pub mod process;
 pub mod stats;

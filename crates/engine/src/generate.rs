@@ -201,6 +201,11 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
     async fn run_to_end(&mut self) -> Result<(), GenerateError> {
         // The prefill pass gives the first token; the draft worker reads the prompt meanwhile.
         self.plain_run(1, false).await?;
+        if self.finish.is_none() {
+            // Where plain decoding ends and blocks begin decides which coins are used, so it must not depend on
+            // how fast a drafter opens: a seeded request replays.
+            self.drafting.first_opening(self.plan.timeouts.draft, self.text.output().len()).await;
+        }
         while self.finish.is_none() {
             if self.draft_len() == 0 || !self.drafting.is_ready() {
                 self.plain_run(self.remaining(), self.draft_len() > 0).await?;

@@ -3,7 +3,8 @@
 use foretoken_proto::v1;
 use foretoken_proto::v1::generate_response::Event;
 use foretoken_proto::v1::orchestrator_client::OrchestratorClient;
-use tonic::Status;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
 
 use crate::cluster::Node;
 
@@ -53,8 +54,26 @@ pub fn ids_request(prompt: &[u32], max_tokens: u32) -> v1::GenerateRequest {
 /// # Errors
 /// The status with which the call failed, at once or in the middle.
 pub async fn generate(node: &Node, request: v1::GenerateRequest) -> Result<Answer, Status> {
-    let mut client = OrchestratorClient::new(node.channel());
-    let mut events = client.generate(request).await?.into_inner();
+    generate_at(node.channel(), request).await
+}
+
+/// Sends a request and gives its events as they come.
+///
+/// # Errors
+/// The status with which the call failed at once.
+pub async fn events_at(
+    channel: Channel,
+    request: v1::GenerateRequest,
+) -> Result<Streaming<v1::GenerateResponse>, Status> {
+    OrchestratorClient::new(channel).generate(request).await.map(tonic::Response::into_inner)
+}
+
+/// [`generate`] over any channel.
+///
+/// # Errors
+/// The status with which the call failed, at once or in the middle.
+pub async fn generate_at(channel: Channel, request: v1::GenerateRequest) -> Result<Answer, Status> {
+    let mut events = events_at(channel, request).await?;
     let (mut started, mut tokens, mut finished) = (None, Vec::new(), None);
     while let Some(response) = events.message().await? {
         match response.event {
@@ -75,6 +94,14 @@ pub async fn generate(node: &Node, request: v1::GenerateRequest) -> Result<Answe
 /// # Panics
 /// If it does not answer.
 pub async fn describe(node: &Node) -> v1::OrchestratorDescription {
-    let mut client = OrchestratorClient::new(node.channel());
+    describe_at(node.channel()).await
+}
+
+/// [`describe`] over any channel.
+///
+/// # Panics
+/// If it does not answer.
+pub async fn describe_at(channel: Channel) -> v1::OrchestratorDescription {
+    let mut client = OrchestratorClient::new(channel);
     client.describe(v1::DescribeRequest {}).await.expect("Describe answers").into_inner()
 }

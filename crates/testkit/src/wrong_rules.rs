@@ -30,7 +30,8 @@ impl Rule for ScalarResidual {
     }
 
     fn repair(&mut self, p: &Distribution, q: Proposal<'_>, token: u32, coin: f64) -> u32 {
-        let mut weights = vec![0.0; p.iter().map(|(id, _)| id as usize + 1).max().unwrap_or(0)];
+        let ids = p.iter().map(|(id, _)| id as usize).chain([token as usize]);
+        let mut weights = vec![0.0; ids.max().unwrap_or(0) + 1];
         p.iter().for_each(|(id, prob)| weights[id as usize] = prob);
         let at_token = &mut weights[token as usize];
         *at_token = (*at_token - q.prob(token)).max(0.0);

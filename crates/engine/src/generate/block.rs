@@ -24,10 +24,9 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
         // The epoch of a block is settled before its first token is drawn.
         self.enter(Mode::Blocks);
         match self.ask_for_block().await {
-            Ok(block) if block.tokens.is_empty() => None,
             Ok(block) => {
-                self.drafting.hit();
-                Some(block)
+                self.drafting.answered(!block.tokens.is_empty());
+                Some(block).filter(|block| !block.tokens.is_empty())
             }
             Err(error) => {
                 self.drafting.lost(error, at_token);

@@ -13,7 +13,7 @@ use crate::conversation::{DraftOpen, WorkerView};
 use crate::link::{Drafter, DrafterSource, LinkError, Traffic};
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
-const LAST_BACKOFF: Duration = Duration::from_secs(2);
+const LAST_BACKOFF: Duration = Duration::from_secs(5);
 /// Plain tokens between two questions to a drafter that keeps having no guess, at most.
 const LONGEST_MISS_RUN: usize = 16;
 
@@ -52,7 +52,10 @@ pub(super) struct Drafting<S: DrafterSource> {
     source: Option<S>,
     open: DraftOpen,
     state: State<S::Drafter>,
+    /// How long to wait before the next opening where the last one led to nothing.
     backoff: Duration,
+    /// The drafter has answered a frame since it was opened.
+    answered: bool,
     misses: u32,
     /// Bytes of links that are gone.
     closed_traffic: Traffic,
@@ -70,6 +73,7 @@ impl<S: DrafterSource> Drafting<S> {
             open,
             state,
             backoff: FIRST_BACKOFF,
+            answered: false,
             misses: 0,
             closed_traffic: Traffic::default(),
             history: Vec::new(),
@@ -126,12 +130,32 @@ impl<S: DrafterSource> Drafting<S> {
         }
     }
 
-    /// The drafter failed: decode plainly and open another.
+    /// Waits until the opening that began with the request has ended, well or not, but no longer than `patience`.
+    pub(super) async fn first_opening(&mut self, patience: Duration, at_token: usize) {
+        let State::Opening(opening) = &mut self.state else { return };
+        match tokio::time::timeout(patience, opening).await {
+            Ok(Ok(drafter)) => self.became_ready(drafter, at_token),
+            Ok(Err(error)) => self.wait_after(error, at_token),
+            // It goes on; plain decoding begins without it.
+            Err(_) => {
+                let message =
+                    format!("no draft worker opened a session within {} ms; see --draft-timeout", patience.as_millis());
+                self.note_off(LinkError { reason: "DRAFTER_TIMEOUT".into(), message }, at_token);
+            }
+        }
+    }
+
+    /// The drafter failed: decode plainly and open another, at once if this one ever answered. One that opens and
+    /// then keeps silent would otherwise cost a time-out for every token.
     pub(super) fn lost(&mut self, error: LinkError, at_token: usize) {
         tracing::warn!(reason = %error.reason, message = %error.message, at_token, "drafter lost; decoding plainly");
         self.close();
-        self.note_off(error, at_token);
-        self.reopen();
+        if self.answered {
+            self.note_off(error, at_token);
+            self.reopen();
+        } else {
+            self.wait_after(error, at_token);
+        }
     }
 
     /// The drafter is leaving: open another.
@@ -140,9 +164,13 @@ impl<S: DrafterSource> Drafting<S> {
         self.lost(LinkError { reason: "DRAFTER_DRAINING".into(), message }, at_token);
     }
 
-    /// There was a guess.
-    pub(super) fn hit(&mut self) {
-        self.misses = 0;
+    /// The drafter answered, with a guess or with none.
+    pub(super) fn answered(&mut self, guessed: bool) {
+        self.answered = true;
+        self.backoff = FIRST_BACKOFF;
+        if guessed {
+            self.misses = 0;
+        }
     }
 
     /// How long to decode plainly now that there was no guess: longer with every miss in a row, so that
@@ -164,7 +192,7 @@ impl<S: DrafterSource> Drafting<S> {
         if let Some(off) = self.history.last_mut() {
             off.until_token.get_or_insert(at_token);
         }
-        self.backoff = FIRST_BACKOFF;
+        self.answered = false;
         self.misses = 0;
         self.state = State::Ready(Box::new(Ready { drafter, view: WorkerView::default(), draining: false }));
     }

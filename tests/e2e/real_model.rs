@@ -1,0 +1,137 @@
+//! The default model, three services as processes.
+
+use std::time::Duration;
+
+use foretoken_proto::service_name;
+use foretoken_proto::v1;
+use foretoken_testkit::client::{Answer, generate_at};
+use foretoken_tests::process::{Service, full, test_model};
+use foretoken_transport::{ChannelConfig, channel, wait_healthy};
+use tonic::transport::Channel;
+
+const PROMPTS: &str = include_str!("prompts.txt");
+
+fn request(prompt: &str, max_tokens: u32) -> v1::GenerateRequest {
+    v1::GenerateRequest {
+        prompt: Some(v1::generate_request::Prompt::Text(prompt.into())),
+        max_tokens: Some(max_tokens),
+        ..v1::GenerateRequest::default()
+    }
+}
+
+async fn ready(orchestrator: &Service, draft_workers: usize) -> Channel {
+    let channel = channel(&orchestrator.address, &ChannelConfig::default()).unwrap();
+    wait_healthy(channel.clone(), service_name::ORCHESTRATOR, Duration::from_secs(60)).await.unwrap();
+    for _ in 0..600 {
+        let description = foretoken_testkit::client::describe_at(channel.clone()).await;
+        if description.draft_workers.iter().filter(|worker| worker.ready).count() == draft_workers {
+            return channel;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the draft workers did not become ready");
+}
+
+async fn answer(channel: &Channel, request: v1::GenerateRequest) -> Answer {
+    generate_at(channel.clone(), request).await.expect("the request is answered")
+}
+
+/// Principle 5: with speculation and without it, the greedy text is the same token for token.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs FORETOKEN_TEST_MODEL and the foretoken binary"]
+async fn greedy_text_is_that_of_plain_decoding() {
+    let verifier = Service::verifier();
+    let (ngram, model) = (Service::draft_worker("ngram"), Service::draft_worker(&test_model().to_string_lossy()));
+    let orchestrator = Service::orchestrator(&verifier, &[&ngram, &model], &[]);
+    let channel = ready(&orchestrator, 2).await;
+    let (prompts, max_tokens, draft_lens) =
+        if full() { (40, 64, (1..=8).collect()) } else { (8, 32, vec![1, 3, 8]) };
+    let mut drafted = 0;
+    for prompt in PROMPTS.lines().take(prompts) {
+        let plain = v1::GenerateRequest { draft_len: Some(0), ..request(prompt, max_tokens) };
+        let plain = answer(&channel, plain).await;
+        for drafter in [v1::DrafterKind::Ngram, v1::DrafterKind::Model] {
+            for &draft_len in &draft_lens {
+                let request = v1::GenerateRequest {
+                    draft_len: Some(draft_len),
+                    drafter: drafter.into(),
+                    ..request(prompt, max_tokens)
+                };
+                let answer = answer(&channel, request).await;
+                assert_eq!(answer.ids(), plain.ids(), "{prompt:?} with {drafter:?} and draft length {draft_len}");
+                assert_eq!(answer.text(), plain.text());
+                let ledger = answer.ledger();
+                drafted += ledger.drafted;
+                if drafter == v1::DrafterKind::Model {
+                    // The target as its own draft: every guess is right.
+                    assert_eq!(ledger.repair, 0, "{prompt:?} with draft length {draft_len}: {ledger:?}");
+                }
+            }
+        }
+    }
+    assert!(drafted > 0, "nothing was drafted");
+}
+
+/// The answer goes on, the same, when the draft worker is killed in the middle of it.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs FORETOKEN_TEST_MODEL and the foretoken binary"]
+async fn killing_the_draft_worker_changes_nothing_but_the_passes() {
+    let verifier = Service::verifier();
+    let mut drafter = Service::draft_worker(&test_model().to_string_lossy());
+    let orchestrator = Service::orchestrator(&verifier, &[&drafter], &["--draft-timeout", "5s"]);
+    let channel = ready(&orchestrator, 1).await;
+    let prompt = "Once upon a time, in a village by the sea, there lived";
+    let plain = v1::GenerateRequest { draft_len: Some(0), ..request(prompt, 48) };
+    let plain = answer(&channel, plain).await;
+
+    let mut events = foretoken_testkit::client::events_at(channel.clone(), request(prompt, 48)).await.unwrap();
+    let (mut tokens, mut finished) = (Vec::new(), None);
+    while let Some(event) = events.message().await.expect("the stream goes on") {
+        match event.event {
+            Some(v1::generate_response::Event::Tokens(new)) => {
+                tokens.extend(new.tokens);
+                if tokens.len() >= 12 {
+                    drafter.kill();
+                }
+            }
+            Some(v1::generate_response::Event::Finished(event)) => finished = Some(event),
+            _ => {}
+        }
+    }
+    let ids: Vec<_> = tokens.iter().map(|token| token.id).collect();
+    assert_eq!(ids, plain.ids());
+    let finished = finished.expect("the answer finished");
+    assert_eq!(finished.drafter, "none");
+    assert!(!finished.speculation_off.is_empty(), "the reply says why speculation stopped: {finished:?}");
+    assert!(tokens.iter().any(|token| token.origin() == v1::Origin::Accepted), "it had speculated before");
+}
+
+/// A lost verifier is a clear error in time, never a hang.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs FORETOKEN_TEST_MODEL and the foretoken binary"]
+async fn killing_the_verifier_is_a_clear_error() {
+    let mut verifier = Service::verifier();
+    let ngram = Service::draft_worker("ngram");
+    let orchestrator = Service::orchestrator(&verifier, &[&ngram], &[]);
+    let channel = ready(&orchestrator, 1).await;
+    let mut events = foretoken_testkit::client::events_at(channel.clone(), request("The capital of France is", 400))
+        .await
+        .unwrap();
+    let mut seen = 0;
+    let status = loop {
+        match tokio::time::timeout(Duration::from_secs(20), events.message()).await.expect("no hang") {
+            Ok(Some(_)) => {
+                seen += 1;
+                if seen == 5 {
+                    verifier.kill();
+                }
+            }
+            Ok(None) => panic!("the answer finished without its verifier"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status.code(), tonic::Code::Unavailable, "{status:?}");
+    assert_eq!(foretoken_proto::error::reason_of(&status).as_deref(), Some("VERIFIER_LOST"), "{status:?}");
+    let refused = generate_at(channel, request("again", 4)).await.expect_err("there is no verifier");
+    assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
+}
