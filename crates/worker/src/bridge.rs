@@ -47,7 +47,7 @@ where
 {
     let (replies, stream) = mpsc::channel(REPLIES_ON_THE_WAY);
     tokio::spawn(async move {
-        let bridge = Bridge { session, incoming, drain, replies };
+        let bridge = Bridge { session, incoming, drain, replies, unanswered: Vec::new(), half_closed: false };
         bridge.run().await;
     });
     ReceiverStream::new(stream)
@@ -58,6 +58,10 @@ struct Bridge<S, Q, R> {
     incoming: Streaming<Q>,
     drain: Drain,
     replies: mpsc::Sender<Result<R, Status>>,
+    /// Frames whose terminal reply is still to come.
+    unanswered: Vec<u64>,
+    /// The peer will send nothing more, but may still read.
+    half_closed: bool,
 }
 
 impl<S, Q, R> Bridge<S, Q, R>
@@ -78,15 +82,17 @@ where
                     Event::Reply(reply) => self.reply(reply).await,
                     Event::Ended(ended) => return self.end(ended_problem(ended)).await,
                 },
-                message = self.incoming.message() => match message {
+                message = self.incoming.message(), if !self.half_closed => match message {
                     Ok(Some(message)) => match self.take(message) {
                         Taken::Silently => true,
                         Taken::Answered(reply) => self.reply(reply).await,
                         Taken::Close => return self.session.close(),
                         Taken::Broken(problem) => return self.end(problem).await,
                     },
-                    // Half-closed without Close: the peer is gone and may come back.
-                    Ok(None) => false,
+                    Ok(None) => {
+                        self.half_closed = true;
+                        true
+                    }
                     Err(status) => {
                         let _unheard = self.replies.send(Err(from_transport(status))).await;
                         false
@@ -102,7 +108,9 @@ where
                 },
                 () = self.replies.closed() => false,
             };
-            if !go_on {
+            // Half-closed without Close: what was asked is answered, then the session waits for its peer to
+            // come back.
+            if !go_on || (self.half_closed && self.unanswered.is_empty()) {
                 return;
             }
         }
@@ -113,7 +121,12 @@ where
             Ok(Incoming::Frame(frame)) => {
                 let seq = S::seq(&frame);
                 match self.session.send(frame) {
-                    Ok(()) => Taken::Silently,
+                    Ok(()) => {
+                        if !self.unanswered.contains(&seq) {
+                            self.unanswered.push(seq);
+                        }
+                        Taken::Silently
+                    }
                     Err(_) => Taken::Answered(S::overloaded(seq)),
                 }
             }
@@ -135,6 +148,9 @@ where
 
     /// False if the peer is gone.
     async fn reply(&mut self, reply: S::Reply) -> bool {
+        if let Some(answered) = S::terminates(&reply) {
+            self.unanswered.retain(|&seq| seq != answered);
+        }
         self.replies.send(Ok(reply.into())).await.is_ok()
     }
 

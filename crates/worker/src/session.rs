@@ -34,6 +34,9 @@ pub trait WorkerSession: Send + 'static {
     /// The number of a frame.
     fn seq(frame: &Self::Frame) -> u64;
 
+    /// The frame that a reply is the terminal reply to.
+    fn terminates(reply: &Self::Reply) -> Option<u64>;
+
     /// The answer to Open.
     fn opened(cached_len: usize) -> Self::Reply;
 
@@ -74,6 +77,10 @@ macro_rules! runtime_session {
 
             fn seq(frame: &$frame) -> u64 {
                 frame.text.seq
+            }
+
+            fn terminates(reply: &$reply) -> Option<u64> {
+                reply.terminates()
             }
 
             fn opened(cached_len: usize) -> $reply {

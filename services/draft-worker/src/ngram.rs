@@ -100,6 +100,10 @@ impl WorkerSession for NgramSession {
         frame.text.seq
     }
 
+    fn terminates(reply: &DraftReply) -> Option<u64> {
+        reply.terminates()
+    }
+
     fn opened(cached_len: usize) -> DraftReply {
         DraftReply::Opened { cached_len }
     }

@@ -24,6 +24,31 @@ pub enum VerifyReply {
     Draining,
 }
 
+impl VerifyReply {
+    /// The frame that this message is the terminal reply to.
+    #[must_use]
+    pub fn terminates(&self) -> Option<u64> {
+        match self {
+            Self::Verdict(verdict) => Some(verdict.seq),
+            Self::Finished(finished) => Some(finished.seq),
+            Self::Refused(refusal) => Some(refusal.seq),
+            Self::Opened { .. } | Self::Token(_) | Self::Draining => None,
+        }
+    }
+}
+
+impl DraftReply {
+    /// The frame that this message is the terminal reply to.
+    #[must_use]
+    pub fn terminates(&self) -> Option<u64> {
+        match self {
+            Self::Drafted(drafted) => Some(drafted.seq),
+            Self::Refused(refusal) => Some(refusal.seq),
+            Self::Opened { .. } | Self::Draining => None,
+        }
+    }
+}
+
 /// A draft worker's message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DraftReply {
