@@ -19,7 +19,6 @@ use crate::terminal::ColorChoice;
 #[command(
     name = "foretoken",
     version,
-    propagate_version = true,
     max_term_width = 110,
     after_help = "Examples:\n  \
         foretoken generate \"The capital of France is\"\n  \
@@ -77,7 +76,7 @@ pub(crate) enum Drafter {
         Examples:\n  \
         foretoken generate \"Once upon a time\" --max-tokens 200\n  \
         foretoken generate --chat --system \"Answer briefly.\" \"What is a verb?\"\n  \
-        git diff | foretoken generate --stop \"\\n\\n\"            # \\n is taken as two characters; in bash write $'\\n\\n'\n  \
+        foretoken generate --file prompt.txt --stop $'\\n\\n'  # bash writes line ends so\n  \
         foretoken generate --target ./big.gguf --draft ./small.gguf \"Hello\"\n  \
         foretoken generate --json \"Hello\" | jq .saved_passes"
 )]

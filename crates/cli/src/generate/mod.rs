@@ -32,7 +32,7 @@ use crate::terminal::{note, print, progress, reader_left, spinner};
 use crate::{local, runtime};
 
 /// How long a server that was named may take to be ready.
-const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the services' streams may go on after the end. There are none: the answer is whole or not wanted.
 const DRAIN: Duration = Duration::from_secs(1);
