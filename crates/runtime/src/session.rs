@@ -248,6 +248,11 @@ impl Session {
         while self.active.is_none() {
             let Some((frame, arrived)) = self.queue.pop_front() else { return };
             let text = frame.text().clone();
+            if text.budget_ms > 0 && micros(arrived) / 1000 >= u64::from(text.budget_ms) {
+                // Nobody waits for it any more, and nothing was sampled for it yet.
+                self.refuse(text.seq, RefusalKind::Overloaded { retry_after_ms: 0 });
+                continue;
+            }
             match self.text.agree(&text) {
                 Ok(agreed) => {
                     // The token before `start` is always fed: its row gives p at `start`.

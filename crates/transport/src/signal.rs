@@ -4,34 +4,52 @@ use std::future::{Future, pending};
 
 /// Resolves when the process is asked to end: SIGTERM or SIGINT, or, if `exit_on_stdin_close`, the end of standard input.
 ///
+/// The signals are caught from the call on, not only once the future is awaited: one that comes while a service
+/// still starts must not cut it off. Needs a tokio runtime around it.
+///
 /// A parent that starts services holds their standard input open; however it dies, the system closes the pipe,
 /// and no orphan stays behind.
-pub async fn shutdown_signal(exit_on_stdin_close: bool) {
-    tokio::select! {
-        () = terminate() => tracing::info!("shutting down: terminated"),
-        () = interrupt() => tracing::info!("shutting down: interrupted"),
-        () = stdin_closed(exit_on_stdin_close) => tracing::info!("shutting down: the parent process closed standard input"),
+pub fn shutdown_signal(exit_on_stdin_close: bool) -> impl Future<Output = ()> + Send {
+    let (terminate, interrupt) = (terminate(), interrupt());
+    async move {
+        tokio::select! {
+            () = terminate => tracing::info!("shutting down: terminated"),
+            () = interrupt => tracing::info!("shutting down: interrupted"),
+            () = stdin_closed(exit_on_stdin_close) => tracing::info!("shutting down: the parent process closed standard input"),
+        }
     }
 }
 
 #[cfg(unix)]
-async fn terminate() {
-    use tokio::signal::unix::{SignalKind, signal};
+fn terminate() -> impl Future<Output = ()> + Send {
+    caught(tokio::signal::unix::SignalKind::terminate(), "SIGTERM")
+}
 
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => {
-            terminate.recv().await;
+#[cfg(unix)]
+fn interrupt() -> impl Future<Output = ()> + Send {
+    caught(tokio::signal::unix::SignalKind::interrupt(), "SIGINT")
+}
+
+#[cfg(unix)]
+fn caught(kind: tokio::signal::unix::SignalKind, name: &'static str) -> impl Future<Output = ()> + Send {
+    let signal = tokio::signal::unix::signal(kind);
+    async move {
+        match signal {
+            Ok(mut signal) => {
+                signal.recv().await;
+            }
+            Err(error) => unavailable(name, &error).await,
         }
-        Err(error) => unavailable("SIGTERM", &error).await,
     }
 }
 
 /// Other systems have only the interrupt.
 #[cfg(not(unix))]
-fn terminate() -> impl Future<Output = ()> {
+fn terminate() -> impl Future<Output = ()> + Send {
     pending()
 }
 
+#[cfg(not(unix))]
 async fn interrupt() {
     if let Err(error) = tokio::signal::ctrl_c().await {
         unavailable("SIGINT", &error).await;

@@ -4,6 +4,7 @@ usage: reflect.py ORCHESTRATOR VERIFIER DRAFT_WORKER   (each host:port)
 """
 
 import sys
+import time
 
 import grpc
 from google.protobuf import descriptor_pool, message_factory
@@ -33,8 +34,10 @@ class Service:
         self.service = self.pool.FindServiceByName(name)
         self.called = 0
         health = self.pool.FindServiceByName("grpc.health.v1.Health")
-        reply = self.invoke(health.methods_by_name["Check"], {"service": name})
-        assert reply.status == 1, f"{name} is not SERVING: {reply}"
+        deadline = time.monotonic() + 30
+        while self.invoke(health.methods_by_name["Check"], {"service": name}).status != 1:
+            assert time.monotonic() < deadline, f"{name} is not SERVING"
+            time.sleep(0.05)
 
     def message(self, descriptor, fields):
         return message_factory.GetMessageClass(descriptor)(**fields)
