@@ -8,7 +8,7 @@ mod target;
 mod watch;
 mod worker;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use foretoken_engine::conversation::DraftOpen;
 use foretoken_engine::link::{DrafterSource, LinkError};
@@ -32,6 +32,8 @@ struct Inner {
     verifiers: Vec<Arc<Worker>>,
     draft_workers: Vec<Arc<Worker>>,
     target: TargetCell,
+    /// Held while it is decided whose model is the pool's.
+    deciding: Mutex<()>,
     health: HealthSwitch,
 }
 
@@ -51,6 +53,7 @@ impl Pool {
             verifiers: workers(&config.verifiers)?,
             draft_workers: workers(&config.draft_workers)?,
             target: TargetCell::default(),
+            deciding: Mutex::new(()),
             health,
         });
         for worker in &inner.verifiers {
@@ -108,7 +111,11 @@ impl Pool {
     }
 
     /// Opens a session at the ready draft worker of the wanted kind with the fewest sessions.
-    async fn open_drafter(&self, kind: v1::DrafterKind, open: &DraftOpen) -> Result<RemoteDrafter, LinkError> {
+    async fn open_drafter(
+        &self,
+        kind: v1::DrafterKind,
+        open: &DraftOpen,
+    ) -> Result<RemoteDrafter, LinkError> {
         let reserve_len = open.session.reserve_len;
         let fits = |worker: &Worker| worker.is_of(kind) && worker.max_context() >= reserve_len;
         let mut refusal = None;
@@ -127,7 +134,10 @@ impl Pool {
     fn no_drafter(&self, kind: v1::DrafterKind, reserve_len: usize) -> LinkError {
         let error = |reason: &str, message| LinkError { reason: reason.into(), message };
         if self.0.draft_workers.is_empty() {
-            return error(Reason::NoDrafter.as_str(), "no draft workers are configured; see --draft-workers".into());
+            return error(
+                Reason::NoDrafter.as_str(),
+                "no draft workers are configured; see --draft-workers".into(),
+            );
         }
         let of_kind: Vec<_> = self.0.draft_workers.iter().filter(|worker| worker.is_of(kind)).collect();
         if let Some(worker) = of_kind.iter().find(|worker| worker.is_ready()) {
@@ -170,7 +180,8 @@ impl Inner {
 
 /// The ready workers that `fit`, those with the fewest sessions first.
 fn by_load(workers: &[Arc<Worker>], fit: impl Fn(&Worker) -> bool) -> Vec<Arc<Worker>> {
-    let mut ready: Vec<_> = workers.iter().filter(|worker| worker.is_ready() && fit(worker)).cloned().collect();
+    let mut ready: Vec<_> =
+        workers.iter().filter(|worker| worker.is_ready() && fit(worker)).cloned().collect();
     ready.sort_by_key(|worker| worker.load());
     ready
 }

@@ -23,10 +23,8 @@ impl TargetCell {
         self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// Makes `target` the pool's if there is none yet, or if no verifier of the old one is left.
-    pub(super) fn set(&self, target: Target) -> Arc<Target> {
-        let target = Arc::new(target);
-        *self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Arc::clone(&target));
-        target
+    /// Makes `target` the pool's.
+    pub(super) fn set(&self, target: Target) {
+        *self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Arc::new(target));
     }
 }

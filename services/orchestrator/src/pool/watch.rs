@@ -29,7 +29,7 @@ const MAX_BUNDLE_BYTES: usize = 256 << 20;
 struct Unfit {
     reason: String,
     message: String,
-    description: Option<WorkerDescription>,
+    description: Option<Box<WorkerDescription>>,
 }
 
 impl Unfit {
@@ -52,33 +52,19 @@ fn innermost(error: &dyn std::error::Error) -> String {
 /// Follows a verifier for as long as the pool lives.
 pub(super) async fn verifier(pool: Weak<Inner>, worker: Arc<Worker>) {
     follow(pool, worker, service_name::TARGET_VERIFIER, async |pool, worker| {
-        let mut client = TargetVerifierClient::new(worker.channel()).max_decoding_message_size(MAX_REPLY_BYTES);
+        let mut client =
+            TargetVerifierClient::new(worker.channel()).max_decoding_message_size(MAX_REPLY_BYTES);
         let description = client.describe(DescribeRequest {}).await?.into_inner();
         check_version(&description)?;
-        let target = pool.target.get();
-        // The target changes only when nobody runs the old one any more: a whole pool was replaced.
-        let others_ready = pool.verifiers.iter().any(|other| !Arc::ptr_eq(other, &worker) && other.is_ready());
-        match target {
-            Some(target) if same_model(&target.description, &description) => Ok(description),
-            Some(target) if others_ready => {
-                let ours = &target.description;
-                let message = format!(
-                    "runs {} ({}), the pool runs {} ({}); all verifiers of a pool must run the same model",
-                    description.model, description.model_fingerprint, ours.model, ours.model_fingerprint
-                );
-                Err(Unfit { description: Some(description), ..Unfit::new(Reason::ModelMismatch.as_str(), message) })
-            }
-            _ => {
-                let tokenizer = read_tokenizer(client.tokenizer(TokenizerRequest {}).await?.into_inner()).await?;
-                if tokenizer.fingerprint() != description.tokenizer_fingerprint {
-                    let message = "sent a tokenizer that is not the one it describes";
-                    return Err(Unfit::new(Reason::TokenizerMismatch.as_str(), message));
-                }
-                tracing::info!(model = description.model, "target model known");
-                pool.target.set(Target { tokenizer, description: description.clone() });
-                Ok(description)
-            }
+        if pool.target.get().is_some_and(|target| same_model(&target.description, &description)) {
+            return pool.take_in(&worker, None, description);
         }
+        let tokenizer = read_tokenizer(client.tokenizer(TokenizerRequest {}).await?.into_inner()).await?;
+        if tokenizer.fingerprint() != description.tokenizer_fingerprint {
+            let message = "sent a tokenizer that is not the one it describes";
+            return Err(Unfit::new(Reason::TokenizerMismatch.as_str(), message));
+        }
+        pool.take_in(&worker, Some(tokenizer), description)
     })
     .await;
 }
@@ -90,7 +76,10 @@ pub(super) async fn draft_worker(pool: Weak<Inner>, worker: Arc<Worker>) {
         let description = client.describe(DescribeRequest {}).await?.into_inner();
         check_version(&description)?;
         let Some(target) = pool.target.get() else {
-            return Err(Unfit::new(Reason::NoVerifier.as_str(), "waits for the first verifier to say what fits"));
+            return Err(Unfit::new(
+                Reason::NoVerifier.as_str(),
+                "waits for the first verifier to say what fits",
+            ));
         };
         let theirs = &description.tokenizer_fingerprint;
         if theirs.is_empty() || *theirs == target.description.tokenizer_fingerprint {
@@ -98,9 +87,54 @@ pub(super) async fn draft_worker(pool: Weak<Inner>, worker: Arc<Worker>) {
         }
         let tokenizer = read_tokenizer(client.tokenizer(TokenizerRequest {}).await?.into_inner()).await?;
         let message = mismatch(&target, &description, &tokenizer);
-        Err(Unfit { description: Some(description), ..Unfit::new(Reason::TokenizerMismatch.as_str(), message) })
+        Err(Unfit {
+            description: Some(Box::new(description)),
+            ..Unfit::new(Reason::TokenizerMismatch.as_str(), message)
+        })
     })
     .await;
+}
+
+impl Inner {
+    /// Takes a verifier in if it runs the pool's model. Where nobody runs that any more, as at the start and after a
+    /// whole pool was replaced, its own model becomes the pool's.
+    fn take_in(
+        &self,
+        worker: &Arc<Worker>,
+        tokenizer: Option<Tokenizer>,
+        description: WorkerDescription,
+    ) -> Result<WorkerDescription, Unfit> {
+        // Of verifiers that answer at the same time one decides.
+        let _decided = self.deciding.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let target = self.target.get();
+        let fits = target.as_ref().is_some_and(|target| same_model(&target.description, &description));
+        match (target, tokenizer) {
+            _ if fits => {}
+            (Some(target), _)
+                if self.verifiers.iter().any(|other| !Arc::ptr_eq(other, worker) && other.is_taken_in()) =>
+            {
+                let ours = &target.description;
+                let message = format!(
+                    "runs {} ({}), the pool runs {} ({}); all verifiers of a pool must run the same model",
+                    description.model, description.model_fingerprint, ours.model, ours.model_fingerprint
+                );
+                return Err(Unfit {
+                    description: Some(Box::new(description)),
+                    ..Unfit::new(Reason::ModelMismatch.as_str(), message)
+                });
+            }
+            (_, Some(tokenizer)) => {
+                tracing::info!(model = description.model, "target model known");
+                self.target.set(Target { tokenizer, description: description.clone() });
+            }
+            // The target changed in the meantime, and went: ask again.
+            (_, None) => {
+                return Err(Unfit::new("NOT_CONNECTED", "described a model that the pool has just left"));
+            }
+        }
+        worker.set(Fit::taken_in(description.clone()));
+        Ok(description)
+    }
 }
 
 /// Names both models, sizes, fingerprints and the first token that differs.
@@ -120,7 +154,8 @@ fn mismatch(target: &Target, theirs: &WorkerDescription, tokenizer: &Tokenizer) 
 }
 
 fn same_model(ours: &WorkerDescription, theirs: &WorkerDescription) -> bool {
-    ours.model_fingerprint == theirs.model_fingerprint && ours.tokenizer_fingerprint == theirs.tokenizer_fingerprint
+    ours.model_fingerprint == theirs.model_fingerprint
+        && ours.tokenizer_fingerprint == theirs.tokenizer_fingerprint
 }
 
 fn check_version(description: &WorkerDescription) -> Result<(), Unfit> {
@@ -168,11 +203,18 @@ async fn follow(
                 watch_health(&pool, &worker, service, description).await
             }
             Ok(Err(unfit)) => unfit,
-            Err(_) => Unfit::new("UNREACHABLE", format!("did not answer within {} s", DESCRIBE_TIMEOUT.as_secs())),
+            Err(_) => {
+                Unfit::new("UNREACHABLE", format!("did not answer within {} s", DESCRIBE_TIMEOUT.as_secs()))
+            }
         };
         let Some(alive) = pool.upgrade() else { return };
         let Unfit { reason, message, description } = unfit;
-        worker.set(Fit { ready: false, reason, message, description });
+        worker.set(Fit {
+            ready: false,
+            reason,
+            message,
+            description: description.map(|described| *described),
+        });
         alive.publish_health();
         drop(alive);
         tokio::time::sleep(retry).await;
@@ -196,13 +238,14 @@ async fn watch_health(
     loop {
         match statuses.message().await {
             Ok(Some(health)) => {
-                let ready = health.status() == ServingStatus::Serving;
-                let (reason, message) = match ready {
-                    true => (String::new(), String::new()),
-                    false => ("NOT_SERVING".to_owned(), format!("reports {}", health.status().as_str_name())),
+                let fit = match health.status() {
+                    ServingStatus::Serving => Fit::ready(description.clone()),
+                    other => {
+                        Fit::not_serving(format!("reports {}", other.as_str_name()), description.clone())
+                    }
                 };
                 let Some(pool) = pool.upgrade() else { return Unfit::new("POOL_GONE", "the pool is gone") };
-                worker.set(Fit { ready, reason, message, description: Some(description.clone()) });
+                worker.set(fit);
                 pool.publish_health();
             }
             Ok(None) => return Unfit::new("UNREACHABLE", "ended its health stream"),

@@ -25,6 +25,26 @@ pub(super) struct Fit {
     pub(super) description: Option<v1::WorkerDescription>,
 }
 
+/// Its model fits; whether it serves is still to be heard, or it says that it does not.
+const NOT_SERVING: &str = "NOT_SERVING";
+
+impl Fit {
+    /// Of a worker whose model fits and whose health is not known yet.
+    pub(super) fn taken_in(description: v1::WorkerDescription) -> Self {
+        Self::not_serving("has not reported its health yet".into(), description)
+    }
+
+    /// Of a worker whose model fits and that does not serve.
+    pub(super) fn not_serving(message: String, description: v1::WorkerDescription) -> Self {
+        Self { ready: false, reason: NOT_SERVING.into(), message, description: Some(description) }
+    }
+
+    /// Of a worker that takes sessions.
+    pub(super) fn ready(description: v1::WorkerDescription) -> Self {
+        Self { ready: true, reason: String::new(), message: String::new(), description: Some(description) }
+    }
+}
+
 impl Worker {
     pub(super) fn new(address: &str) -> Result<Self, TransportError> {
         let fit = Fit {
@@ -69,7 +89,12 @@ impl Worker {
         if fit.ready {
             tracing::info!(worker = self.address, "worker ready");
         } else if self.read(|old| old.reason != fit.reason) {
-            tracing::warn!(worker = self.address, reason = fit.reason, message = fit.message, "worker not ready");
+            tracing::warn!(
+                worker = self.address,
+                reason = fit.reason,
+                message = fit.message,
+                "worker not ready"
+            );
         }
         *self.fit.write().unwrap_or_else(std::sync::PoisonError::into_inner) = fit;
     }
@@ -78,6 +103,11 @@ impl Worker {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.read(|fit| fit.ready)
+    }
+
+    /// Whether its model fits and it is there, serving or not.
+    pub(super) fn is_taken_in(&self) -> bool {
+        self.read(|fit| fit.ready || fit.reason == NOT_SERVING)
     }
 
     /// Its model's name, or its address while that is unknown.
@@ -96,8 +126,8 @@ impl Worker {
     /// Whether it drafts the wanted way.
     #[must_use]
     pub fn is_of(&self, kind: v1::DrafterKind) -> bool {
-        let without_weights =
-            self.read(|fit| fit.description.as_ref().map(|description| description.model_fingerprint.is_empty()));
+        let without_weights = self
+            .read(|fit| fit.description.as_ref().map(|description| description.model_fingerprint.is_empty()));
         match kind {
             v1::DrafterKind::Unspecified => true,
             v1::DrafterKind::Model => without_weights == Some(false),
