@@ -75,8 +75,9 @@ fn request_id(given: String) -> Result<String, Problem> {
     }
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     if given.len() > MAX_REQUEST_ID_BYTES || !given.bytes().all(allowed) {
-        let message =
-            format!("request_id is {given:?}; it may have {MAX_REQUEST_ID_BYTES} characters of A-Z a-z 0-9 . _ -");
+        let message = format!(
+            "request_id is {given:?}; it may have {MAX_REQUEST_ID_BYTES} characters of A-Z a-z 0-9 . _ -"
+        );
         return Err(Problem::field("request_id", message));
     }
     Ok(given)
@@ -91,13 +92,16 @@ fn seed(given: Option<u64>) -> Result<u64, Problem> {
     match given {
         None => Ok(random()? % SEED_LIMIT),
         Some(seed) if seed < SEED_LIMIT => Ok(seed),
-        Some(seed) => Err(Problem::field("seed", format!("seed is {seed}; it must be below 2^53, {SEED_LIMIT}"))),
+        Some(seed) => {
+            Err(Problem::field("seed", format!("seed is {seed}; it must be below 2^53, {SEED_LIMIT}")))
+        }
     }
 }
 
 fn random() -> Result<u64, Problem> {
-    getrandom::u64()
-        .map_err(|error| Problem::new(Reason::Internal, format!("the system gave no random numbers: {error}")))
+    getrandom::u64().map_err(|error| {
+        Problem::new(Reason::Internal, format!("the system gave no random numbers: {error}"))
+    })
 }
 
 fn draft_len(given: Option<u32>, drafter: v1::DrafterKind, config: &Config) -> Result<usize, Problem> {
@@ -167,7 +171,8 @@ fn prompt_tokens(
 
 fn render(chat: v1::ChatPrompt, tokenizer: &Tokenizer) -> Result<String, Problem> {
     let Some(template) = tokenizer.chat() else {
-        return Err(Problem::new(Reason::NoChatTemplate, "the target model has no chat template; send text").at("chat"));
+        return Err(Problem::new(Reason::NoChatTemplate, "the target model has no chat template; send text")
+            .at("chat"));
     };
     if chat.messages.is_empty() {
         return Err(Problem::field("chat.messages", "messages is empty; a chat needs at least one message"));

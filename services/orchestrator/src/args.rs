@@ -11,7 +11,13 @@ use foretoken_transport::{ListenArgs, parse_duration};
 #[derive(clap::Args, Debug, Clone)]
 pub struct Args {
     /// Addresses of target-verifiers, host:port, comma separated; all must run the same model
-    #[arg(long, env = "FORETOKEN_VERIFIERS", value_name = "ADDR,…", value_delimiter = ',', default_value = "127.0.0.1:7451")]
+    #[arg(
+        long,
+        env = "FORETOKEN_VERIFIERS",
+        value_name = "ADDR,…",
+        value_delimiter = ',',
+        default_value = "127.0.0.1:7451"
+    )]
     pub verifiers: Vec<String>,
 
     /// Addresses of draft-workers, host:port, comma separated; none is plain decoding
@@ -90,7 +96,8 @@ impl Args {
     /// # Errors
     /// Names the flag, its value and what it must be.
     pub fn config(&self) -> anyhow::Result<Config> {
-        let given = |list: &[String]| list.iter().filter(|address| !address.is_empty()).cloned().collect::<Vec<_>>();
+        let given =
+            |list: &[String]| list.iter().filter(|address| !address.is_empty()).cloned().collect::<Vec<_>>();
         let config = Config {
             verifiers: given(&self.verifiers),
             draft_workers: given(&self.draft_workers),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use foretoken_engine::conversation::{DraftFrame, DraftOpen, DraftReply, VerifyFrame, VerifyOpen, VerifyReply};
+use foretoken_engine::conversation::{
+    DraftFrame, DraftOpen, DraftReply, VerifyFrame, VerifyOpen, VerifyReply,
+};
 use foretoken_engine::link::{Drafter, LinkError, Traffic, Verifier};
 use foretoken_proto::error::{Problem, reason_of};
 use foretoken_proto::v1;
@@ -86,7 +88,10 @@ pub type RemoteDrafter = Remote<Draft>;
 
 impl<P: Protocol> std::fmt::Debug for Remote<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Remote").field("worker", &self.worker).field("traffic", &self.traffic).finish_non_exhaustive()
+        f.debug_struct("Remote")
+            .field("worker", &self.worker)
+            .field("traffic", &self.traffic)
+            .finish_non_exhaustive()
     }
 }
 

@@ -55,10 +55,13 @@ impl GenerateService {
     async fn prepare(&self, request: v1::GenerateRequest) -> Result<Job, Status> {
         let arrived = Instant::now();
         if self.drain.is_draining() {
-            return Err(Problem::new(Reason::Draining, "this orchestrator is shutting down; ask another").into());
+            return Err(
+                Problem::new(Reason::Draining, "this orchestrator is shutting down; ask another").into()
+            );
         }
         let permit = Arc::clone(&self.requests).try_acquire_owned().map_err(|_| {
-            let message = format!("all {} requests are in work; see --max-requests", self.config.max_requests);
+            let message =
+                format!("all {} requests are in work; see --max-requests", self.config.max_requests);
             Problem::new(Reason::RequestsFull, message).retry_after(Duration::from_millis(500))
         })?;
         let target = self.pool.target()?;
@@ -66,7 +69,15 @@ impl GenerateService {
         let span = tracing::Span::current();
         span.record("request_id", admitted.started.request_id.as_str());
         let verifier = self.pool.open_verifier(&admitted.plan.verify_open()).await?;
-        Ok(Job { arrived, permit, target, admitted, verifier, pool: self.pool.clone(), drain: self.drain.clone() })
+        Ok(Job {
+            arrived,
+            permit,
+            target,
+            admitted,
+            verifier,
+            pool: self.pool.clone(),
+            drain: self.drain.clone(),
+        })
     }
 }
 
@@ -176,9 +187,9 @@ fn problem(error: GenerateError) -> Option<Problem> {
     let text = error.to_string();
     let problem = match error {
         GenerateError::ClientGone(_) => return None,
-        GenerateError::VerifierLost(link) => {
-            Problem::new(Reason::VerifierLost, text).with("cause", link.reason).retry_after(Duration::from_secs(1))
-        }
+        GenerateError::VerifierLost(link) => Problem::new(Reason::VerifierLost, text)
+            .with("cause", link.reason)
+            .retry_after(Duration::from_secs(1)),
         GenerateError::VerifierTimeout(_) => {
             Problem::new(Reason::VerifierTimeout, text).retry_after(Duration::from_secs(1))
         }
