@@ -145,13 +145,16 @@ fn count_down(left: &mut Option<usize>) -> Result<(), LinkError> {
     }
 }
 
+/// What to say next for a text.
+pub type NextToken = std::sync::Arc<dyn Fn(&[u32]) -> u32 + Send + Sync>;
+
 /// How a drafter proposes.
 #[derive(Clone)]
 pub enum Guess {
     /// Draws from a table's lattice, as a draft model does.
     Table(Table),
     /// Says what the function says for a text, one-hot.
-    OneHot(std::sync::Arc<dyn Fn(&[u32]) -> u32 + Send + Sync>),
+    OneHot(NextToken),
     /// Never answers.
     Silence,
     /// Answers with a block that no one may take.
