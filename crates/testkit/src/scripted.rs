@@ -148,9 +148,6 @@ fn count_down(left: &mut Option<usize>) -> Result<(), LinkError> {
 /// What to say next for a text.
 pub type NextToken = std::sync::Arc<dyn Fn(&[u32]) -> u32 + Send + Sync>;
 
-/// The next token guessed for a text.
-pub type GuessFn = std::sync::Arc<dyn Fn(&[u32]) -> u32 + Send + Sync>;
-
 /// How a drafter proposes.
 #[derive(Clone)]
 pub enum Guess {
