@@ -193,7 +193,7 @@ mod tests {
         for bad in [
             FrameText { committed_len: 1, ..good.clone() },
             FrameText { tail: vec![5], ..good.clone() },
-            FrameText { start: 1, ..good.clone() },
+            FrameText { start: 1, ..good },
         ] {
             assert!(matches!(worker.agree(&bad), Err(RefusalKind::Invalid { .. })), "{bad:?}");
         }

@@ -1,5 +1,6 @@
 //! Plain decoding: the verifier samples by itself, as far as it is granted.
 
+use futures_util::FutureExt;
 use tokio::time::Instant;
 
 use super::{GenerateError, Generation, Mode, Output, millis};
@@ -30,8 +31,12 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
             if Instant::now() >= deadline {
                 return Err(GenerateError::VerifierTimeout(self.plan.timeouts.verify));
             }
-            self.grant(&mut run).await?;
             let at_token = self.text.output().len();
+            // Looked at before every token: a verifier that always has the next one ready must not hide it.
+            if leave_when_ready && self.drafting.wait_ready(at_token).now_or_never().is_some() {
+                return Ok(());
+            }
+            self.grant(&mut run).await?;
             let reply = tokio::select! {
                 // What has arrived is committed before anything else is decided.
                 biased;
