@@ -2,6 +2,8 @@
 //!
 //! Ignored where the binary and the default model are not at hand; `tests/run` has both.
 
+#![allow(clippy::unwrap_used, reason = "a suite stops where its premises fail")]
+
 mod clients;
 mod command;
 mod lifecycle;
