@@ -1,9 +1,9 @@
-//! What a Llama-family model is, in one form for both file formats, and the checks both share.
+//! What a model of the Llama, Qwen2 or Qwen3 family is, in one form for both file formats, and the checks both share.
 
 use crate::compute::attention::Heads;
 use crate::compute::rope::{Pairing, Scaling};
 
-/// The hyperparameters of a Llama-family decoder.
+/// The hyperparameters of a decoder. All three families are one architecture with switches.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ModelConfig {
     /// Decoder layers.
@@ -26,9 +26,16 @@ pub(crate) struct ModelConfig {
     pub(crate) rope_theta: f64,
     /// How they are stretched.
     pub(crate) rope_scaling: Scaling,
+    /// Whether the query, key and value projections each add a bias vector to their outputs, before
+    /// any norm and before the rotation (Qwen2). The output projection and the feed-forward layers
+    /// never do.
+    pub(crate) biases: bool,
+    /// Whether every head of the queries and of the keys is scaled to unit RMS and by one weight
+    /// vector of the head's size, which all heads of a layer share, before the rotation (Qwen3).
+    pub(crate) qk_norm: bool,
 }
 
-/// A value that no Llama-family model has: the field's name, what it is, what it must be.
+/// A value that no model has: the field's name, what it is, what it must be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BadField {
     /// What the field is called in [`ModelConfig::check`]'s own words.
@@ -123,6 +130,8 @@ mod tests {
             rope_dimensions: 8,
             rope_theta: 1e4,
             rope_scaling: Scaling::None,
+            biases: false,
+            qk_norm: false,
         }
     }
 

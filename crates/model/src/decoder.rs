@@ -7,7 +7,7 @@
 use crate::cache::SlotCache;
 use crate::compute::attention::{Context, attend};
 use crate::compute::linear::linear;
-use crate::compute::ops::{add, rms_norm, silu_mul};
+use crate::compute::ops::{add, rms_norm, rms_norm_heads, silu_mul};
 use crate::compute::rope::{Angles, Rope};
 use crate::weights::{Layer, Weights};
 use foretoken_runtime::decoder::{Decoder, DecoderError, ModelShape, Row, SessionRows, Slot};
@@ -15,7 +15,7 @@ use rayon::ThreadPool;
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::{ParallelSlice, ParallelSliceMut};
 
-/// A Llama-family model on the CPU, with the caches of its sessions.
+/// A model on the CPU in plain arithmetic, with the caches of its sessions.
 #[derive(Debug)]
 pub struct LlamaDecoder {
     shape: ModelShape,
@@ -237,6 +237,18 @@ impl Pass<'_> {
             (&layer.value, width, &mut values[..]),
         ];
         linear(self.pool, normed, &mut layers)?;
+        if let Some(biases) = &layer.biases {
+            for (rows, bias) in
+                [(&mut *queries, &biases.query), (&mut *keys, &biases.key), (&mut *values, &biases.value)]
+            {
+                rows.chunks_exact_mut(bias.len()).for_each(|row| add(row, bias));
+            }
+        }
+        if let Some(norms) = &layer.head_norms {
+            let eps = self.weights.config.norm_eps;
+            rms_norm_heads(queries, &norms.query, eps);
+            rms_norm_heads(keys, &norms.key, eps);
+        }
         for (row, angles) in queries.chunks_exact_mut(query_width).zip(&*angles) {
             self.rope.rotate(row, heads.dim, angles);
         }

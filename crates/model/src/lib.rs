@@ -1,4 +1,5 @@
-//! The Llama-family decoder, from GGUF and `safetensors`, behind the runtime's [`Decoder`] trait.
+//! Decoders of the Llama, Qwen2 and Qwen3 families, from GGUF and `safetensors`, behind the runtime's
+//! [`Decoder`] trait.
 //!
 //! [`load`] reads a model and its tokenizer and checks everything that could make its answers
 //! wrong; [`LlamaDecoder`] runs ragged passes on the CPU. The way of a pass: `decoder.rs` (checks,

@@ -1,4 +1,4 @@
-//! The parts of a Llama-family model, and how they are taken from a file of either format.
+//! The parts of a model, and how they are taken from a file of either format.
 
 use crate::compute::matrix::Matrix;
 use crate::config::ModelConfig;
@@ -26,11 +26,30 @@ pub(crate) struct Layer {
     pub(crate) query: Matrix,
     pub(crate) key: Matrix,
     pub(crate) value: Matrix,
+    /// Added to the outputs of the three projections; there exactly if the configuration has `biases`.
+    pub(crate) biases: Option<Biases>,
+    /// Weights of the norms of query and key heads; there exactly if it has `qk_norm`.
+    pub(crate) head_norms: Option<HeadNorms>,
     pub(crate) attention_output: Matrix,
     pub(crate) feed_forward_norm: Vec<f32>,
     pub(crate) gate: Matrix,
     pub(crate) up: Matrix,
     pub(crate) down: Matrix,
+}
+
+/// Vectors as wide as the projections' outputs.
+#[derive(Debug)]
+pub(crate) struct Biases {
+    pub(crate) query: Vec<f32>,
+    pub(crate) key: Vec<f32>,
+    pub(crate) value: Vec<f32>,
+}
+
+/// Vectors as long as one head, shared by all heads of the layer.
+#[derive(Debug)]
+pub(crate) struct HeadNorms {
+    pub(crate) query: Vec<f32>,
+    pub(crate) key: Vec<f32>,
 }
 
 /// A weight, by what it is; each format has its own name for it.
@@ -48,12 +67,17 @@ pub(crate) enum Part {
 
 /// A weight within a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "named as the fields of `Layer`")]
+#[allow(missing_docs, reason = "named as the fields of `Layer`, `Biases` and `HeadNorms`")]
 pub(crate) enum LayerPart {
     AttentionNorm,
     Query,
     Key,
     Value,
+    QueryBias,
+    KeyBias,
+    ValueBias,
+    QueryNorm,
+    KeyNorm,
     AttentionOutput,
     FeedForwardNorm,
     Gate,
@@ -80,7 +104,7 @@ impl Weights {
     ) -> Result<Self, LoadError> {
         let hidden = config.hidden;
         // Checked before the large reads: a file that lacks its last layer should say so at once.
-        for part in Part::all(config.layers, tied) {
+        for part in Part::all(&config, tied) {
             source.rows(part)?;
         }
         let tokens = source.rows(Part::Embedding)?;
@@ -112,11 +136,30 @@ impl Layer {
         let (hidden, feed_forward) = (config.hidden, config.feed_forward);
         let (query, key_value) = (config.heads.query_width(), config.heads.key_value_width());
         let part = |part| Part::Layer(index, part);
+        let biases = if config.biases {
+            Some(Biases {
+                query: source.vector(part(LayerPart::QueryBias), query)?,
+                key: source.vector(part(LayerPart::KeyBias), key_value)?,
+                value: source.vector(part(LayerPart::ValueBias), key_value)?,
+            })
+        } else {
+            None
+        };
+        let head_norms = if config.qk_norm {
+            Some(HeadNorms {
+                query: source.vector(part(LayerPart::QueryNorm), config.heads.dim)?,
+                key: source.vector(part(LayerPart::KeyNorm), config.heads.dim)?,
+            })
+        } else {
+            None
+        };
         Ok(Self {
             attention_norm: source.vector(part(LayerPart::AttentionNorm), hidden)?,
             query: source.matrix(part(LayerPart::Query), query, hidden)?,
             key: source.matrix(part(LayerPart::Key), key_value, hidden)?,
             value: source.matrix(part(LayerPart::Value), key_value, hidden)?,
+            biases,
+            head_norms,
             attention_output: source.matrix(part(LayerPart::AttentionOutput), hidden, query)?,
             feed_forward_norm: source.vector(part(LayerPart::FeedForwardNorm), hidden)?,
             gate: source.matrix(part(LayerPart::Gate), feed_forward, hidden)?,
@@ -129,21 +172,31 @@ impl Layer {
         let matrices =
             [&self.query, &self.key, &self.value, &self.attention_output, &self.gate, &self.up, &self.down];
         let matrices: u64 = matrices.into_iter().map(Matrix::bytes).sum();
-        matrices + vector_bytes(&self.attention_norm) + vector_bytes(&self.feed_forward_norm)
+        let biases = self.biases.iter().flat_map(|b| [&b.query, &b.key, &b.value]);
+        let norms = self.head_norms.iter().flat_map(|n| [&n.query, &n.key]);
+        let vectors = [&self.attention_norm, &self.feed_forward_norm].into_iter().chain(biases).chain(norms);
+        matrices + vectors.map(|vector| vector_bytes(vector)).sum::<u64>()
     }
 }
 
 impl Part {
-    /// Every part a model of so many layers has.
-    fn all(layers: usize, tied: bool) -> impl Iterator<Item = Self> {
+    /// Every part a model of this configuration has.
+    fn all(config: &ModelConfig, tied: bool) -> impl Iterator<Item = Self> {
         let head = if tied { None } else { Some(Self::Head) };
-        let per_layer = (0..layers).flat_map(|i| LayerPart::ALL.map(move |part| Self::Layer(i, part)));
+        let (biases, qk_norm) = (config.biases, config.qk_norm);
+        let per_layer = (0..config.layers).flat_map(move |layer| {
+            let biases = LayerPart::BIASES.into_iter().filter(move |_| biases);
+            let norms = LayerPart::HEAD_NORMS.into_iter().filter(move |_| qk_norm);
+            let parts = LayerPart::COMMON.into_iter().chain(biases).chain(norms);
+            parts.map(move |part| Self::Layer(layer, part))
+        });
         [Self::Embedding, Self::FinalNorm].into_iter().chain(head).chain(per_layer)
     }
 }
 
 impl LayerPart {
-    const ALL: [Self; 9] = [
+    /// Those of every family.
+    const COMMON: [Self; 9] = [
         Self::AttentionNorm,
         Self::Query,
         Self::Key,
@@ -154,6 +207,8 @@ impl LayerPart {
         Self::Up,
         Self::Down,
     ];
+    const BIASES: [Self; 3] = [Self::QueryBias, Self::KeyBias, Self::ValueBias];
+    const HEAD_NORMS: [Self; 2] = [Self::QueryNorm, Self::KeyNorm];
 }
 
 fn vector_bytes(vector: &[f32]) -> u64 {

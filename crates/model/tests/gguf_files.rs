@@ -20,6 +20,10 @@ fn tiny() -> Gguf {
     Gguf::from_tiny(&tiny_model("gqa-tied-f32"))
 }
 
+fn qwen(name: &str) -> Gguf {
+    Gguf::from_tiny(&tiny_model(name))
+}
+
 fn load_bytes(bytes: &[u8]) -> Result<Loaded, LoadError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tiny.gguf");
@@ -47,9 +51,11 @@ fn difference(a: &Path, b: &Path) -> f32 {
 fn both_formats_and_both_rotary_layouts_are_one_model() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tiny.gguf");
-    std::fs::write(&path, tiny().bytes()).unwrap();
-    let difference = difference(&path, &tiny_model("gqa-tied-f32"));
-    assert!(difference < 1e-4, "{difference}");
+    for name in ["gqa-tied-f32", "qwen2-tied-f32", "qwen3-untied-bf16"] {
+        std::fs::write(&path, Gguf::from_tiny(&tiny_model(name)).bytes()).unwrap();
+        let difference = difference(&path, &tiny_model(name));
+        assert!(difference < 1e-4, "{name}: {difference}");
+    }
 }
 
 #[test]
@@ -69,7 +75,12 @@ fn divisors_of_one_factor_are_linear_scaling() {
 fn what_would_be_computed_wrongly_is_refused_by_name() {
     let text = |text: &str| Value::String(text.to_owned());
     for (file, name) in [
-        (tiny().set("general.architecture", text("qwen2")), "qwen2"),
+        (tiny().set("general.architecture", text("qwen2moe")), "qwen2moe"),
+        (tiny().set("general.architecture", text("qwen3moe")), "qwen3moe"),
+        (qwen("qwen2-tied-f32").set("qwen2.expert_count", Value::U32(8)), "qwen2.expert_count"),
+        (qwen("qwen2-tied-f32").set("qwen2.rope.scaling.type", text("yarn")), "yarn"),
+        (qwen("qwen2-tied-f32").with_tensor("blk.0.attn_output.bias", &[48], GgmlDType::F32), "output.bias"),
+        (qwen("qwen3-untied-bf16").with_tensor("blk.0.attn_q.bias", &[64], GgmlDType::F32), "attn_q.bias"),
         (tiny().set("general.architecture", text("mamba")), "mamba"),
         (tiny().set("llama.expert_count", Value::U32(8)), "expert"),
         (tiny().set("llama.rope.scaling.type", text("yarn")), "yarn"),
@@ -106,6 +117,12 @@ fn missing_and_misshapen_parts_are_named() {
     for (file, names) in [
         (tiny().without("blk.1.ffn_up.weight"), ["blk.1.ffn_up.weight", "missing"]),
         (tiny().without("token_embd.weight"), ["token_embd.weight", "missing"]),
+        (qwen("qwen2-tied-f32").without("blk.1.attn_v.bias"), ["blk.1.attn_v.bias", "missing"]),
+        (qwen("qwen3-untied-bf16").without("blk.0.attn_k_norm.weight"), ["blk.0.attn_k_norm", "missing"]),
+        (
+            qwen("qwen3-untied-bf16").with_tensor("blk.0.attn_q_norm.weight", &[64], GgmlDType::F32),
+            ["blk.0.attn_q_norm.weight", "[64]"],
+        ),
         (tiny().without("llama.block_count"), ["llama.block_count", "missing"]),
         (tiny().without("tokenizer.ggml.model"), ["tokenizer.ggml.model", "missing"]),
         (

@@ -60,6 +60,16 @@ fn padded_logits_and_llama_3_rotary_scaling_in_f16() {
 }
 
 #[test]
+fn biases_of_qwen2() {
+    check("qwen2-tied-f32");
+}
+
+#[test]
+fn head_norms_of_qwen3_in_bf16() {
+    check("qwen3-untied-bf16");
+}
+
+#[test]
 fn linear_rotary_scaling() {
     check("linear-rope-f32");
 }

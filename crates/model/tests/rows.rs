@@ -91,7 +91,14 @@ fn steps(sessions: usize) -> impl Strategy<Value = Vec<Step>> {
 
 fn tiny_models(threads: usize) -> Vec<LlamaDecoder> {
     let options = LoadOptions { threads: Some(threads), ..LoadOptions::default() };
-    let names = ["gqa-tied-f32", "mha-untied-f32", "headdim-untied-bf16", "padded-llama3-f16"];
+    let names = [
+        "gqa-tied-f32",
+        "mha-untied-f32",
+        "headdim-untied-bf16",
+        "padded-llama3-f16",
+        "qwen2-tied-f32",
+        "qwen3-untied-bf16",
+    ];
     names.iter().map(|name| decoder(&tiny_model(name), &options)).collect()
 }
 

@@ -21,11 +21,26 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
 
 /// `out = x / rms(x) * weight`.
 pub(crate) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    let mean_square = dot(x, x) / x.len() as f32;
-    let scale = 1.0 / (mean_square + eps).sqrt();
+    let scale = rms_scale(x, eps);
     for ((o, &v), &w) in out.iter_mut().zip(x).zip(weight) {
         *o = v * scale * w;
     }
+}
+
+/// [`rms_norm`] in place, of each head of a row by itself; `weight` is as long as one head.
+pub(crate) fn rms_norm_heads(row: &mut [f32], weight: &[f32], eps: f32) {
+    for head in row.chunks_exact_mut(weight.len()) {
+        let scale = rms_scale(head, eps);
+        for (v, &w) in head.iter_mut().zip(weight) {
+            *v = *v * scale * w;
+        }
+    }
+}
+
+/// `1 / rms(x)`.
+fn rms_scale(x: &[f32], eps: f32) -> f32 {
+    let mean_square = dot(x, x) / x.len() as f32;
+    1.0 / (mean_square + eps).sqrt()
 }
 
 /// `x += y`.
@@ -91,5 +106,17 @@ mod tests {
         rms_norm(&x, &[1.0; 4], 0.0, &mut out);
         let rms = (out.iter().map(|v| v * v).sum::<f32>() / 4.0).sqrt();
         assert!((rms - 1.0).abs() < 1e-6, "{rms}");
+    }
+
+    #[test]
+    fn heads_are_normed_one_by_one() {
+        let mut row = [3.0f32, -4.0, 0.25, 0.5];
+        let weight = [2.0f32, 1.0];
+        let mut want = [0f32; 4];
+        for (head, out) in row.chunks(2).zip(want.chunks_mut(2)) {
+            rms_norm(head, &weight, 1e-6, out);
+        }
+        rms_norm_heads(&mut row, &weight, 1e-6);
+        assert_eq!(row, want);
     }
 }

@@ -1,6 +1,7 @@
-//! GGUF files of the Llama architecture: hyperparameters and vocabulary from the metadata.
+//! GGUF files: hyperparameters and vocabulary from the metadata, names of the tensors.
 
 use super::container::{Container, ContainerError, Value};
+use super::family::Family;
 use super::kinds::Layout;
 use super::raw::{Entry, RawTensors, WeightsFile};
 use super::{Found, LoadError, LoadOptions, LoadStage, Loaded, display_name, finish};
@@ -31,7 +32,8 @@ pub(super) fn load(
     })?;
     let Container { metadata, tensors, data_start } = container;
     let mut metadata = Metadata(metadata);
-    metadata.refuse_the_unsupported()?;
+    let (family, prefix) = metadata.family()?;
+    metadata.refuse_the_unsupported(&prefix)?;
     let entries = tensors
         .into_iter()
         .map(|(name, entry)| {
@@ -41,7 +43,7 @@ pub(super) fn load(
         })
         .collect();
     let mut tensors = RawTensors::new(vec![WeightsFile { file, size }], entries, name_of);
-    let mut config = metadata.config()?;
+    let mut config = metadata.config(family, &prefix)?;
     if let Some(divisors) = tensors.named_vector(ROPE_DIVISORS)? {
         config.rope_scaling = match config.rope_scaling {
             Scaling::None => Scaling::Divisors(divisors),
@@ -55,7 +57,9 @@ pub(super) fn load(
     let found = Found {
         name: display_name(path),
         config,
-        sliding_window: metadata.size_or_none("llama.attention.sliding_window")?.filter(|&w| w > 0),
+        sliding_window: metadata
+            .size_or_none(&format!("{prefix}.attention.sliding_window"))?
+            .filter(|&w| w > 0),
         tied: !tensors.has(Part::Head),
         tokenizer: Tokenizer::from_gguf(metadata.vocabulary()?)?,
         files: vec![path.to_owned()],
@@ -71,97 +75,114 @@ fn name_of(part: Part) -> String {
         Part::Layer(layer, part) => (layer, part),
     };
     let part = match part {
-        LayerPart::AttentionNorm => "attn_norm",
-        LayerPart::Query => "attn_q",
-        LayerPart::Key => "attn_k",
-        LayerPart::Value => "attn_v",
-        LayerPart::AttentionOutput => "attn_output",
-        LayerPart::FeedForwardNorm => "ffn_norm",
-        LayerPart::Gate => "ffn_gate",
-        LayerPart::Up => "ffn_up",
-        LayerPart::Down => "ffn_down",
+        LayerPart::AttentionNorm => "attn_norm.weight",
+        LayerPart::Query => "attn_q.weight",
+        LayerPart::Key => "attn_k.weight",
+        LayerPart::Value => "attn_v.weight",
+        LayerPart::QueryBias => "attn_q.bias",
+        LayerPart::KeyBias => "attn_k.bias",
+        LayerPart::ValueBias => "attn_v.bias",
+        LayerPart::QueryNorm => "attn_q_norm.weight",
+        LayerPart::KeyNorm => "attn_k_norm.weight",
+        LayerPart::AttentionOutput => "attn_output.weight",
+        LayerPart::FeedForwardNorm => "ffn_norm.weight",
+        LayerPart::Gate => "ffn_gate.weight",
+        LayerPart::Up => "ffn_up.weight",
+        LayerPart::Down => "ffn_down.weight",
     };
-    format!("blk.{layer}.{part}.weight")
+    format!("blk.{layer}.{part}")
 }
 
 /// Typed access to metadata; errors name the key.
 struct Metadata(BTreeMap<String, Value>);
 
 impl Metadata {
-    fn refuse_the_unsupported(&self) -> Result<(), LoadError> {
+    /// The family, and the prefix of the keys that are its own.
+    fn family(&self) -> Result<(Family, String), LoadError> {
         let architecture = self.text("general.architecture")?;
-        if architecture != "llama" {
-            return Err(LoadError::Unsupported(format!(
-                "architecture {architecture:?}; only \"llama\" is built so far"
-            )));
+        match Family::of_gguf(architecture) {
+            Some(family) => Ok((family, architecture.to_owned())),
+            None => Err(LoadError::Unsupported(format!(
+                "architecture {architecture:?}; only \"llama\", \"qwen2\" and \"qwen3\" are built so far"
+            ))),
         }
+    }
+
+    fn refuse_the_unsupported(&self, prefix: &str) -> Result<(), LoadError> {
         if self.size_or_none("split.count")?.is_some_and(|count| count > 1) {
             return Err(LoadError::Unsupported("a GGUF file split in parts; merge them first".to_owned()));
         }
-        if self.size_or_none("llama.expert_count")?.is_some_and(|count| count > 0) {
-            return Err(LoadError::Unsupported("a mixture of experts (llama.expert_count)".to_owned()));
+        let experts = format!("{prefix}.expert_count");
+        if self.size_or_none(&experts)?.is_some_and(|count| count > 0) {
+            return Err(LoadError::Unsupported(format!("a mixture of experts ({experts})")));
         }
         // Each changes the arithmetic in a way the decoder does not have.
         for (key, neutral) in [
-            ("llama.attention.scale", 0.0),
-            ("llama.attention.clamp_kqv", 0.0),
-            ("llama.attention.max_alibi_bias", 0.0),
-            ("llama.logit_scale", 1.0),
-            ("llama.residual_scale", 1.0),
-            ("llama.embedding_scale", 1.0),
-            ("llama.rope.scaling.attn_factor", 1.0),
+            ("attention.scale", 0.0),
+            ("attention.clamp_kqv", 0.0),
+            ("attention.max_alibi_bias", 0.0),
+            ("logit_scale", 1.0),
+            ("residual_scale", 1.0),
+            ("embedding_scale", 1.0),
+            ("rope.scaling.attn_factor", 1.0),
         ] {
-            if let Some(value) = self.number(key)?.filter(|&value| value != neutral && value != 0.0) {
+            let key = format!("{prefix}.{key}");
+            if let Some(value) = self.number(&key)?.filter(|&value| value != neutral && value != 0.0) {
                 return Err(LoadError::Unsupported(format!("{key} of {value}")));
             }
         }
-        for (key, plain) in [("llama.use_parallel_residual", false), ("llama.attention.causal", true)] {
-            if self.0.get(key).is_some_and(|value| *value != Value::Bool(plain)) {
+        for (key, plain) in [("use_parallel_residual", false), ("attention.causal", true)] {
+            let key = format!("{prefix}.{key}");
+            if self.0.get(&key).is_some_and(|value| *value != Value::Bool(plain)) {
                 return Err(LoadError::Unsupported(format!("{key} other than {plain}")));
             }
         }
         Ok(())
     }
 
-    fn config(&self) -> Result<ModelConfig, LoadError> {
-        let hidden = self.size("llama.embedding_length")?;
-        let query = self.size("llama.attention.head_count")?;
-        let dim = match self.size_or_none("llama.attention.key_length")? {
+    fn config(&self, family: Family, prefix: &str) -> Result<ModelConfig, LoadError> {
+        let key = |name: &str| format!("{prefix}.{name}");
+        let hidden = self.size(&key("embedding_length"))?;
+        let query = self.size(&key("attention.head_count"))?;
+        let dim = match self.size_or_none(&key("attention.key_length"))? {
             Some(dim) => dim,
             None if query > 0 && hidden.is_multiple_of(query) => hidden / query,
             None => {
-                let problem = format!("is {query}, which does not divide llama.embedding_length {hidden}");
-                return Err(LoadError::field("llama.attention.head_count", problem));
+                let problem = format!("is {query}, which does not divide {prefix}.embedding_length {hidden}");
+                return Err(LoadError::field(key("attention.head_count"), problem));
             }
         };
-        if let Some(value) = self.size_or_none("llama.attention.value_length")?.filter(|&v| v != dim) {
+        if let Some(value) = self.size_or_none(&key("attention.value_length"))?.filter(|&v| v != dim) {
             return Err(LoadError::Unsupported(format!("values of {value} components beside keys of {dim}")));
         }
         Ok(ModelConfig {
-            layers: self.size("llama.block_count")?,
+            layers: self.size(&key("block_count"))?,
             hidden,
-            feed_forward: self.size("llama.feed_forward_length")?,
+            feed_forward: self.size(&key("feed_forward_length"))?,
             heads: Heads {
                 query,
-                key_value: self.size_or_none("llama.attention.head_count_kv")?.unwrap_or(query),
+                key_value: self.size_or_none(&key("attention.head_count_kv"))?.unwrap_or(query),
                 dim,
             },
-            norm_eps: self.required_number("llama.attention.layer_norm_rms_epsilon")? as f32,
-            max_context: self.size("llama.context_length")?,
-            pairing: Pairing::Neighbours,
-            rope_dimensions: self.size_or_none("llama.rope.dimension_count")?.unwrap_or(dim),
-            rope_theta: self.number("llama.rope.freq_base")?.unwrap_or(10_000.0),
-            rope_scaling: self.rope_scaling()?,
+            norm_eps: self.required_number(&key("attention.layer_norm_rms_epsilon"))? as f32,
+            max_context: self.size(&key("context_length"))?,
+            pairing: family.gguf_pairing(),
+            rope_dimensions: self.size_or_none(&key("rope.dimension_count"))?.unwrap_or(dim),
+            rope_theta: self.number(&key("rope.freq_base"))?.unwrap_or(10_000.0),
+            rope_scaling: self.rope_scaling(prefix)?,
+            biases: family.biases(),
+            qk_norm: family.qk_norm(),
         })
     }
 
-    fn rope_scaling(&self) -> Result<Scaling, LoadError> {
-        let factor = match self.number("llama.rope.scaling.factor")? {
+    fn rope_scaling(&self, prefix: &str) -> Result<Scaling, LoadError> {
+        let key = |name: &str| format!("{prefix}.rope.{name}");
+        let factor = match self.number(&key("scaling.factor"))? {
             Some(factor) => Some(factor),
-            None => self.number("llama.rope.scale_linear")?,
+            None => self.number(&key("scale_linear"))?,
         };
-        let kind = match self.0.get("llama.rope.scaling.type") {
-            Some(_) => self.text("llama.rope.scaling.type")?,
+        let kind = match self.0.get(&key("scaling.type")) {
+            Some(_) => self.text(&key("scaling.type"))?,
             None if factor.is_some() => "linear",
             None => "none",
         };

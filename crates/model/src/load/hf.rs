@@ -60,17 +60,22 @@ fn name_of(part: Part) -> String {
         Part::Layer(layer, part) => (layer, part),
     };
     let part = match part {
-        LayerPart::AttentionNorm => "input_layernorm",
-        LayerPart::Query => "self_attn.q_proj",
-        LayerPart::Key => "self_attn.k_proj",
-        LayerPart::Value => "self_attn.v_proj",
-        LayerPart::AttentionOutput => "self_attn.o_proj",
-        LayerPart::FeedForwardNorm => "post_attention_layernorm",
-        LayerPart::Gate => "mlp.gate_proj",
-        LayerPart::Up => "mlp.up_proj",
-        LayerPart::Down => "mlp.down_proj",
+        LayerPart::AttentionNorm => "input_layernorm.weight",
+        LayerPart::Query => "self_attn.q_proj.weight",
+        LayerPart::Key => "self_attn.k_proj.weight",
+        LayerPart::Value => "self_attn.v_proj.weight",
+        LayerPart::QueryBias => "self_attn.q_proj.bias",
+        LayerPart::KeyBias => "self_attn.k_proj.bias",
+        LayerPart::ValueBias => "self_attn.v_proj.bias",
+        LayerPart::QueryNorm => "self_attn.q_norm.weight",
+        LayerPart::KeyNorm => "self_attn.k_norm.weight",
+        LayerPart::AttentionOutput => "self_attn.o_proj.weight",
+        LayerPart::FeedForwardNorm => "post_attention_layernorm.weight",
+        LayerPart::Gate => "mlp.gate_proj.weight",
+        LayerPart::Up => "mlp.up_proj.weight",
+        LayerPart::Down => "mlp.down_proj.weight",
     };
-    format!("model.layers.{layer}.{part}.weight")
+    format!("model.layers.{layer}.{part}")
 }
 
 fn tokenizer(folder: &Path) -> Result<Tokenizer, LoadError> {

@@ -1,13 +1,14 @@
-//! `config.json` of a Hugging Face model, as far as the Llama family uses it.
+//! `config.json` of a Hugging Face model, as far as the families built use it.
 
 use super::LoadError;
+use super::family::Family;
 use crate::compute::attention::Heads;
 use crate::compute::rope::{Pairing, Scaling};
 use crate::config::ModelConfig;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Rotary base of the first Llama models, whose files do not state it.
+/// Rotary base where a file does not state it, as those of the first Llama models.
 const DEFAULT_THETA: f64 = 10_000.0;
 
 /// The fields read; others do not change the arithmetic of these architectures.
@@ -30,11 +31,14 @@ pub(super) struct HfConfig {
     hidden_act: Option<String>,
     sliding_window: Option<usize>,
     use_sliding_window: Option<bool>,
+    layer_types: Option<Vec<String>>,
     attention_bias: Option<bool>,
     mlp_bias: Option<bool>,
     rope_interleaved: Option<bool>,
     partial_rotary_factor: Option<f64>,
     num_local_experts: Option<usize>,
+    num_experts: Option<usize>,
+    dual_chunk_attention_config: Option<Value>,
     quantization_config: Option<Value>,
 }
 
@@ -63,14 +67,16 @@ impl HfConfig {
 
     /// Positions attended over, where it is not all.
     pub(super) fn sliding_window(&self) -> Option<usize> {
-        self.sliding_window.filter(|_| self.use_sliding_window != Some(false))
+        let unless_said = Family::of_hf(&self.model_type).is_none_or(Family::window_by_width);
+        self.sliding_window.filter(|_| self.use_sliding_window.unwrap_or(unless_said))
     }
 
     /// The common form, or the name of what the decoder does not have.
     pub(super) fn into_config(self) -> Result<ModelConfig, LoadError> {
+        let family = self.family()?;
         self.refuse_the_unsupported()?;
         let query = self.num_attention_heads;
-        let dim = match self.head_dim {
+        let dim = match self.head_dim.or(family.hf_head_dim()) {
             Some(dim) => dim,
             None if query > 0 && self.hidden_size.is_multiple_of(query) => self.hidden_size / query,
             None => {
@@ -91,23 +97,29 @@ impl HfConfig {
             rope_dimensions: dim,
             rope_theta: theta,
             rope_scaling: rope.map_or(Ok(Scaling::None), RopeFields::scaling)?,
+            biases: family.biases(),
+            qk_norm: family.qk_norm(),
         };
         config.check().map_err(|bad| LoadError::field(bad.field, bad.problem))?;
         Ok(config)
     }
 
+    fn family(&self) -> Result<Family, LoadError> {
+        Family::of_hf(&self.model_type).ok_or_else(|| {
+            LoadError::Unsupported(format!(
+                "model_type {:?}; only \"llama\", \"mistral\", \"qwen2\" and \"qwen3\" are built so far",
+                self.model_type
+            ))
+        })
+    }
+
     fn refuse_the_unsupported(&self) -> Result<(), LoadError> {
         let unsupported = |what: String| Err(LoadError::Unsupported(what));
-        if !["llama", "mistral"].contains(&self.model_type.as_str()) {
-            return unsupported(format!(
-                "model_type {:?}; only \"llama\" and \"mistral\" are built so far",
-                self.model_type
-            ));
-        }
         if let Some(act) = self.hidden_act.as_deref().filter(|&act| act != "silu") {
             return unsupported(format!("hidden_act {act:?}, only \"silu\" is"));
         }
         for (field, set) in [
+            // Not Qwen2's biases, which no field states: this one is on the output projection too.
             ("attention_bias", self.attention_bias),
             ("mlp_bias", self.mlp_bias),
             ("rope_interleaved", self.rope_interleaved),
@@ -116,8 +128,21 @@ impl HfConfig {
                 return unsupported(format!("{field} = true"));
             }
         }
-        if let Some(experts) = self.num_local_experts.filter(|&experts| experts > 0) {
-            return unsupported(format!("a mixture of experts (num_local_experts = {experts})"));
+        for (field, experts) in
+            [("num_local_experts", self.num_local_experts), ("num_experts", self.num_experts)]
+        {
+            if let Some(experts) = experts.filter(|&experts| experts > 0) {
+                return unsupported(format!("a mixture of experts ({field} = {experts})"));
+            }
+        }
+        if self.dual_chunk_attention_config.as_ref().is_some_and(|config| !config.is_null()) {
+            return unsupported("dual chunk attention (dual_chunk_attention_config)".to_owned());
+        }
+        // Sliding layers are right as long as the window covers the context, which is checked later.
+        let window = self.sliding_window().is_some();
+        let plain = |kind: &str| kind == "full_attention" || (kind == "sliding_attention" && window);
+        if let Some(other) = self.layer_types.iter().flatten().find(|kind| !plain(kind)) {
+            return unsupported(format!("layer_types with {other:?}"));
         }
         if self.quantization_config.as_ref().is_some_and(|config| !config.is_null()) {
             return unsupported("quantised safetensors (quantization_config); use a GGUF file".to_owned());
@@ -176,6 +201,34 @@ mod tests {
     }
 
     #[test]
+    fn families_switch_biases_head_norms_and_the_head_size() {
+        let switches = |model_type: &str| {
+            let config = with(&json!({"model_type": model_type})).unwrap();
+            (config.biases, config.qk_norm, config.heads.dim)
+        };
+        assert_eq!(switches("mistral"), (false, false, 16));
+        assert_eq!(switches("qwen2"), (true, false, 16));
+        assert_eq!(switches("qwen3"), (false, true, 128));
+    }
+
+    #[test]
+    fn a_window_that_is_off_is_none() {
+        let window = |model_type: &str, on: Option<bool>| {
+            let config = json!({
+                "model_type": model_type, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+                "num_attention_heads": 4, "max_position_embeddings": 128, "sliding_window": 32,
+                "use_sliding_window": on, "max_window_layers": 1,
+            });
+            serde_json::from_value::<HfConfig>(config).unwrap().sliding_window()
+        };
+        assert_eq!(window("qwen2", Some(false)), None);
+        assert_eq!(window("qwen3", None), None);
+        assert_eq!(window("qwen2", Some(true)), Some(32));
+        assert_eq!(window("mistral", None), Some(32));
+        assert_eq!(window("mistral", Some(false)), None);
+    }
+
+    #[test]
     fn both_spellings_of_rope_are_read() {
         let old = json!({"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}});
         let new = json!({"rope_parameters": {"rope_type": "linear", "rope_theta": 500000, "factor": 2}});
@@ -188,7 +241,12 @@ mod tests {
     #[test]
     fn what_would_be_wrong_is_refused_by_name() {
         for (changes, name) in [
-            (json!({"model_type": "qwen3"}), "qwen3"),
+            (json!({"model_type": "qwen3_moe"}), "qwen3_moe"),
+            (json!({"model_type": "qwen3", "attention_bias": true}), "attention_bias"),
+            (json!({"model_type": "qwen2", "num_experts": 60}), "num_experts"),
+            (json!({"model_type": "qwen2", "dual_chunk_attention_config": {"chunk_size": 8}}), "dual_chunk"),
+            (json!({"layer_types": ["full_attention", "linear_attention"]}), "linear_attention"),
+            (json!({"model_type": "qwen2", "layer_types": ["sliding_attention"]}), "sliding_attention"),
             (json!({"model_type": "mamba"}), "mamba"),
             (json!({"hidden_act": "gelu"}), "gelu"),
             (json!({"attention_bias": true}), "attention_bias"),

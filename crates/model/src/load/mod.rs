@@ -6,6 +6,7 @@
 
 mod container;
 mod error;
+mod family;
 mod fingerprint;
 mod gguf;
 mod hf;

@@ -127,7 +127,7 @@ impl RawTensors {
         }
         let listed = rest[..rest.len().min(LISTED)].join(", ");
         Err(LoadError::Unsupported(format!(
-            "{} tensors that a Llama-family model does not have, such as {listed}",
+            "{} tensors that a model of this family does not have, such as {listed}",
             rest.len()
         )))
     }

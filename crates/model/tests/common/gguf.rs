@@ -2,7 +2,7 @@
 
 use candle_core::quantized::gguf_file::{self, Value};
 use candle_core::quantized::{GgmlDType, QTensor};
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Tensor};
 use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::path::Path;
@@ -14,10 +14,16 @@ pub(crate) struct Gguf {
 }
 
 impl Gguf {
-    /// The model `gqa-tied-f32`, converted as llama.cpp converts: other names, and query and key
-    /// rows permuted so that rotated pairs are neighbours.
+    /// A tiny model of two layers and 4 and 2 heads, converted as llama.cpp converts: other names,
+    /// everything in `f32`, and for Llama, but not for Qwen, query and key rows permuted so that
+    /// rotated pairs are neighbours.
     pub(crate) fn from_tiny(folder: &Path) -> Self {
+        let config: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap();
+        let architecture = config["model_type"].as_str().unwrap();
         let number = |n: u32| Value::U32(n);
+        let stated = |key: &str| number(config[key].as_u64().unwrap() as u32);
+        let theta = config["rope_parameters"]["rope_theta"].as_f64().unwrap() as f32;
         let tokens: Vec<String> = ["<|begin|>", "<|end|>"]
             .map(str::to_owned)
             .into_iter()
@@ -25,17 +31,27 @@ impl Gguf {
             .chain(["Ġ".to_owned(), "!!".to_owned()])
             .collect();
         let types = (0..64).map(|id| Value::I32(if id < 2 { 3 } else { 1 })).collect();
-        let metadata = [
-            ("general.architecture", Value::String("llama".to_owned())),
-            ("llama.block_count", number(2)),
-            ("llama.context_length", number(64)),
-            ("llama.embedding_length", number(48)),
-            ("llama.feed_forward_length", number(80)),
-            ("llama.attention.head_count", number(4)),
-            ("llama.attention.head_count_kv", number(2)),
-            ("llama.attention.layer_norm_rms_epsilon", Value::F32(1e-5)),
+        let mut own = vec![
+            ("block_count", stated("num_hidden_layers")),
+            ("context_length", stated("max_position_embeddings")),
+            ("embedding_length", stated("hidden_size")),
+            ("feed_forward_length", stated("intermediate_size")),
+            ("attention.head_count", number(4)),
+            ("attention.head_count_kv", number(2)),
+            ("attention.layer_norm_rms_epsilon", Value::F32(1e-5)),
+            ("rope.freq_base", Value::F32(theta)),
+        ];
+        if architecture == "qwen3" {
+            own.extend([
+                ("attention.key_length", stated("head_dim")),
+                ("attention.value_length", stated("head_dim")),
+            ]);
+        }
+        let pre = if architecture == "llama" { "smollm" } else { "qwen2" };
+        let common = [
+            ("general.architecture", Value::String(architecture.to_owned())),
             ("tokenizer.ggml.model", Value::String("gpt2".to_owned())),
-            ("tokenizer.ggml.pre", Value::String("smollm".to_owned())),
+            ("tokenizer.ggml.pre", Value::String(pre.to_owned())),
             ("tokenizer.ggml.tokens", Value::Array(tokens.into_iter().map(Value::String).collect())),
             ("tokenizer.ggml.token_type", Value::Array(types)),
             ("tokenizer.ggml.merges", Value::Array(vec![Value::String("! !".to_owned())])),
@@ -43,15 +59,20 @@ impl Gguf {
         ];
         let tensors = candle_core::safetensors::load(folder.join("model.safetensors"), &Device::Cpu).unwrap();
         let tensors = tensors.into_iter().map(|(name, tensor)| {
-            let tensor = match name.split('.').nth(4) {
-                Some("q_proj") => neighbours(&tensor, 4),
-                Some("k_proj") => neighbours(&tensor, 2),
+            let tensor = tensor.to_dtype(DType::F32).unwrap();
+            let tensor = match (architecture, name.split('.').nth(4)) {
+                ("llama", Some("q_proj")) => neighbours(&tensor, 4),
+                ("llama", Some("k_proj")) => neighbours(&tensor, 2),
                 _ => tensor,
             };
             (gguf_name(&name), QTensor::quantize(&tensor, GgmlDType::F32).unwrap())
         });
         Self {
-            metadata: metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+            metadata: own
+                .into_iter()
+                .map(|(key, value)| (format!("{architecture}.{key}"), value))
+                .chain(common.into_iter().map(|(key, value)| (key.to_owned(), value)))
+                .collect(),
             tensors: tensors.collect(),
         }
     }
@@ -68,7 +89,7 @@ impl Gguf {
     }
 
     pub(crate) fn with_tensor(mut self, name: &str, shape: &[usize], dtype: GgmlDType) -> Self {
-        let tensor = Tensor::ones(shape, candle_core::DType::F32, &Device::Cpu).unwrap();
+        let tensor = Tensor::ones(shape, DType::F32, &Device::Cpu).unwrap();
         self.tensors.insert(name.to_owned(), QTensor::quantize(&tensor, dtype).unwrap());
         self
     }
@@ -94,12 +115,15 @@ fn gguf_name(name: &str) -> String {
     match parts[..] {
         ["model", "embed_tokens", _] => "token_embd.weight".to_owned(),
         ["model", "norm", _] => "output_norm.weight".to_owned(),
-        ["model", "layers", layer, .., part, _] => {
+        ["lm_head", _] => "output.weight".to_owned(),
+        ["model", "layers", layer, .., part, kind] => {
             let part = match part {
                 "input_layernorm" => "attn_norm",
                 "post_attention_layernorm" => "ffn_norm",
                 "q_proj" => "attn_q",
+                "q_norm" => "attn_q_norm",
                 "k_proj" => "attn_k",
+                "k_norm" => "attn_k_norm",
                 "v_proj" => "attn_v",
                 "o_proj" => "attn_output",
                 "gate_proj" => "ffn_gate",
@@ -107,7 +131,7 @@ fn gguf_name(name: &str) -> String {
                 "down_proj" => "ffn_down",
                 other => panic!("no GGUF name for {other}"),
             };
-            format!("blk.{layer}.{part}.weight")
+            format!("blk.{layer}.{part}.{kind}")
         }
         _ => panic!("no GGUF name for {name}"),
     }

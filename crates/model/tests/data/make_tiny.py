@@ -1,4 +1,4 @@
-"""Writes the tiny Llama models of the tests and the logits that Hugging Face `transformers` computes for them.
+"""Writes the tiny models of the tests and the logits that Hugging Face `transformers` computes for them.
 
 Run by hand, never in CI; the outputs are stored beside this file:
 
@@ -15,7 +15,14 @@ import shutil
 
 import torch
 import transformers
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 HERE = pathlib.Path(__file__).parent
 TOKENS = 64
@@ -65,6 +72,20 @@ VARIANTS = {
         ),
         torch.float32,
     ),
+    # Biases on three projections, and the rotary base of all Qwen models.
+    "qwen2-tied-f32": (
+        dict(num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True, rope_theta=1e6),
+        torch.float32,
+    ),
+    # Norms of heads, whose size is not hidden / heads.
+    "qwen3-untied-bf16": (
+        dict(num_attention_heads=4, num_key_value_heads=2, head_dim=16, tie_word_embeddings=False, rope_theta=1e6),
+        torch.bfloat16,
+    ),
+}
+FAMILIES = {
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
 }
 
 
@@ -99,7 +120,8 @@ def tokenizer():
 
 def write(name, seed, changes, dtype):
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(LlamaConfig(**(COMMON | changes)))
+    config, causal = FAMILIES.get(name.split("-")[0], (LlamaConfig, LlamaForCausalLM))
+    model = causal(config(**(COMMON | changes)))
     with torch.no_grad():
         for key, weight in model.named_parameters():
             # Wider than the usual start, so that attention and logits are far from uniform.
@@ -112,7 +134,7 @@ def write(name, seed, changes, dtype):
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer(), ensure_ascii=False) + "\n")
 
     tokens = torch.randint(0, TOKENS, (1, ROWS))
-    reference = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
+    reference = causal.from_pretrained(folder, dtype=torch.float64).eval()
     # Angles are computed in single precision whatever the weights are.
     assert reference.model.rotary_emb.inv_freq.dtype == torch.float32
     with torch.no_grad():
