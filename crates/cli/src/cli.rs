@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use foretoken_transport::parse_duration;
 
+use crate::bench::BenchArgs;
 use crate::catalogue::DEFAULT_TARGET;
 use crate::terminal::ColorChoice;
 
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Pull(PullArgs),
     /// List the models that have a name
     Models(ModelsArgs),
+    /// Measure what models cost on this machine
+    Bench(BenchArgs),
     /// Serve as the orchestrator
     #[command(hide = true)]
     Orchestrator(Box<foretoken_orchestrator::Args>),

@@ -3,6 +3,7 @@
 //! The services are subcommands that the help does not show: `generate` and `up` start this binary once for each.
 //! Nothing is decided here; see [`cli`] for what can be said and the module of each command for what it does.
 
+mod bench;
 mod catalogue;
 mod cli;
 mod cluster;
@@ -42,6 +43,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Up(args) => with_logs(args.models.verbose, || up::run(&args)),
         Command::Pull(args) => with_logs(false, || models::pull(&args)),
         Command::Models(args) => with_logs(false, || models::list(&args)),
+        Command::Bench(args) => with_logs(false, || bench::run(&args)),
         Command::Orchestrator(args) => runtime::block_on(foretoken_orchestrator::run(*args)).map(served),
         Command::TargetVerifier(args) => runtime::block_on(foretoken_target_verifier::run(*args)).map(served),
         Command::DraftWorker(args) => runtime::block_on(foretoken_draft_worker::run(*args)).map(served),

@@ -1,0 +1,83 @@
+//! Arguments of `foretoken bench`.
+
+use clap::builder::TypedValueParser;
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::catalogue::DEFAULT_TARGET;
+
+/// Arguments of `foretoken bench`.
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    /// What is measured
+    #[command(subcommand)]
+    pub(crate) command: BenchCommand,
+}
+
+/// What is measured.
+#[derive(Subcommand, Debug)]
+pub(crate) enum BenchCommand {
+    /// Time one pass over m rows, T(m), against the memory's speed
+    Pass(PassArgs),
+}
+
+/// Arguments of `foretoken bench pass`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "T(m) is the time of one pass that feeds m tokens behind a filled cache and returns the logits of all of them. \
+        What speculation can win is decided by T(m)/T(1). The bound is the time in which the memory alone delivers the bytes \
+        that a pass reads (weights and cache), measured in the same run with the same threads.\n\n\
+        Examples:\n  \
+        foretoken bench pass\n  \
+        foretoken bench pass --model ./big.gguf --context 512 --threads 8 --json\n  \
+        foretoken bench pass --context 0 --rows 512 --logits last    # a prefill"
+)]
+pub(crate) struct PassArgs {
+    /// A name (see `foretoken models`), a GGUF file, or a folder with safetensors
+    #[arg(long, value_name = "MODEL", default_value = DEFAULT_TARGET, env = "FORETOKEN_TARGET")]
+    pub(super) model: String,
+
+    /// Positions in the cache before a pass, comma-separated
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "128,512,2048", value_parser = count::<0>())]
+    pub(super) context: Vec<usize>,
+
+    /// Threads of a pass, comma-separated [default: 1 and all]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = count::<1>())]
+    pub(super) threads: Vec<usize>,
+
+    /// Rows of a pass, comma-separated
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "1,2,3,4,5,6,8,12,16,24,32",
+        value_parser = count::<1>(),
+    )]
+    pub(super) rows: Vec<usize>,
+
+    /// Which rows of a pass give logits
+    #[arg(long, value_name = "ROWS", default_value = "all")]
+    pub(super) logits: Logits,
+
+    /// Passes timed of each kind; their median is told
+    #[arg(long, value_name = "N", default_value = "15", value_parser = count::<1>())]
+    pub(super) repeats: usize,
+
+    /// Print JSON: an object, or an array of them for several contexts or thread counts
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Which rows of a pass give logits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Logits {
+    /// All of them, as when a block is verified
+    All,
+    /// The last one, as when a prompt is read
+    Last,
+}
+
+/// A count from `LEAST` up.
+fn count<const LEAST: u64>() -> impl TypedValueParser<Value = usize> {
+    // Far above every use, and far from overflow in sums of two.
+    clap::value_parser!(u64).range(LEAST..=1 << 24).map(|value| value as usize)
+}
