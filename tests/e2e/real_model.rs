@@ -41,7 +41,8 @@ async fn answer(channel: &Channel, request: v1::GenerateRequest) -> Answer {
 #[ignore = "needs FORETOKEN_TEST_MODEL and the foretoken binary"]
 async fn greedy_text_is_that_of_plain_decoding() {
     let verifier = Service::verifier();
-    let (ngram, model) = (Service::draft_worker("ngram"), Service::draft_worker(&test_model().to_string_lossy()));
+    let (ngram, model) =
+        (Service::draft_worker("ngram"), Service::draft_worker(&test_model().to_string_lossy()));
     let orchestrator = Service::orchestrator(&verifier, &[&ngram, &model], &[]);
     let channel = ready(&orchestrator, 2).await;
     let (prompts, max_tokens, draft_lens) =
@@ -58,7 +59,11 @@ async fn greedy_text_is_that_of_plain_decoding() {
                     ..request(prompt, max_tokens)
                 };
                 let answer = answer(&channel, request).await;
-                assert_eq!(answer.ids(), plain.ids(), "{prompt:?} with {drafter:?} and draft length {draft_len}");
+                assert_eq!(
+                    answer.ids(),
+                    plain.ids(),
+                    "{prompt:?} with {drafter:?} and draft length {draft_len}"
+                );
                 assert_eq!(answer.text(), plain.text());
                 let ledger = answer.ledger();
                 drafted += ledger.drafted;
@@ -70,6 +75,35 @@ async fn greedy_text_is_that_of_plain_decoding() {
         }
     }
     assert!(drafted > 0, "nothing was drafted");
+}
+
+/// The same for sessions that share their passes.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs FORETOKEN_TEST_MODEL and the foretoken binary"]
+async fn greedy_text_does_not_depend_on_who_shares_the_pass() {
+    let verifier = Service::verifier();
+    let ngram = Service::draft_worker("ngram");
+    let orchestrator = Service::orchestrator(&verifier, &[&ngram], &[]);
+    let channel = ready(&orchestrator, 1).await;
+    let prompts: Vec<_> = PROMPTS.lines().skip(8).take(8).collect();
+    let mut alone = Vec::new();
+    for prompt in &prompts {
+        let plain = v1::GenerateRequest { draft_len: Some(0), ..request(prompt, 32) };
+        alone.push(answer(&channel, plain).await.ids());
+    }
+    // Blocks of several lengths and decode runs, all at once.
+    let together: Vec<_> = prompts
+        .iter()
+        .enumerate()
+        .map(|(i, prompt)| {
+            let request = v1::GenerateRequest { draft_len: Some(i as u32 % 5), ..request(prompt, 32) };
+            tokio::spawn(generate_at(channel.clone(), request))
+        })
+        .collect();
+    for ((prompt, alone), together) in prompts.iter().zip(alone).zip(together) {
+        let answer = together.await.unwrap().expect("the request is answered");
+        assert_eq!(answer.ids(), alone, "{prompt:?}");
+    }
 }
 
 /// The answer goes on, the same, when the draft worker is killed in the middle of it.
@@ -84,7 +118,8 @@ async fn killing_the_draft_worker_changes_nothing_but_the_passes() {
     let plain = v1::GenerateRequest { draft_len: Some(0), ..request(prompt, 48) };
     let plain = answer(&channel, plain).await;
 
-    let mut events = foretoken_testkit::client::events_at(channel.clone(), request(prompt, 48)).await.unwrap();
+    let mut events =
+        foretoken_testkit::client::events_at(channel.clone(), request(prompt, 48)).await.unwrap();
     let (mut tokens, mut finished) = (Vec::new(), None);
     while let Some(event) = events.message().await.expect("the stream goes on") {
         match event.event {
@@ -114,9 +149,10 @@ async fn killing_the_verifier_is_a_clear_error() {
     let ngram = Service::draft_worker("ngram");
     let orchestrator = Service::orchestrator(&verifier, &[&ngram], &[]);
     let channel = ready(&orchestrator, 1).await;
-    let mut events = foretoken_testkit::client::events_at(channel.clone(), request("The capital of France is", 400))
-        .await
-        .unwrap();
+    let mut events =
+        foretoken_testkit::client::events_at(channel.clone(), request("The capital of France is", 400))
+            .await
+            .unwrap();
     let mut seen = 0;
     let status = loop {
         match tokio::time::timeout(Duration::from_secs(20), events.message()).await.expect("no hang") {

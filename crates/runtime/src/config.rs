@@ -120,7 +120,8 @@ impl RuntimeConfig {
         let affordable = self.memory_limit.filter(|_| per_token > 0).map(|limit| {
             usize::try_from(limit.saturating_sub(shape.weight_bytes) / per_token).unwrap_or(usize::MAX)
         });
-        let default = DEFAULT_CONTEXTS.saturating_mul(shape.max_context).min(affordable.unwrap_or(usize::MAX));
+        let default =
+            DEFAULT_CONTEXTS.saturating_mul(shape.max_context).min(affordable.unwrap_or(usize::MAX));
         // A cache that cannot hold a small session is refused with the numbers of one that could.
         let kv_tokens = self.kv_tokens.unwrap_or(default.max(shape.max_context.min(512)));
         if affordable.is_some_and(|affordable| kv_tokens > affordable) {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 
-use foretoken_engine::conversation::{DraftFrame, DraftOpen, DraftReply, VerifyFrame, VerifyOpen, VerifyReply};
+use foretoken_engine::conversation::{
+    DraftFrame, DraftOpen, DraftReply, VerifyFrame, VerifyOpen, VerifyReply,
+};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 
@@ -30,7 +32,11 @@ pub struct Runtime {
 /// What the model's thread is told.
 pub(crate) enum Command {
     Open(Box<OpenCommand>),
-    Frame { session_id: String, stream: u64, frame: Frame },
+    Frame {
+        session_id: String,
+        stream: u64,
+        frame: Frame,
+    },
     /// A lease changed; look at the leases.
     Wake,
 }
@@ -230,10 +236,12 @@ impl Runtime {
         };
         // Room for everything a conforming peer can have on the way, so that a full channel means a peer
         // that does not read.
-        let (reply_sender, replies) = mpsc::channel(self.limits.max_grant * 2 + self.limits.max_window * 4 + 8);
+        let (reply_sender, replies) =
+            mpsc::channel(self.limits.max_grant * 2 + self.limits.max_window * 4 + 8);
         let (opened_sender, opened) = oneshot::channel();
         let lease = Arc::new(Lease::new());
-        let command = OpenCommand { open, lease: Arc::clone(&lease), replies: reply_sender, opened: opened_sender };
+        let command =
+            OpenCommand { open, lease: Arc::clone(&lease), replies: reply_sender, opened: opened_sender };
         match self.commands.try_send(Command::Open(Box::new(command))) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => return Err(OpenError::QueueFull),

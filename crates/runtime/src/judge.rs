@@ -1,8 +1,8 @@
 //! From logits to verdicts, plain tokens and drafts: where `acceptance` meets the decoder's rows.
 
 use foretoken_acceptance::{
-    CoinKey, Distribution, Lattice, LatticeShape, LogitsError, Proposal, Sampling, VerifierKeys, overlap, repair,
-    threshold,
+    CoinKey, Distribution, Lattice, LatticeShape, LogitsError, Proposal, Sampling, VerifierKeys, overlap,
+    repair, threshold,
 };
 use foretoken_engine::conversation::{Block, Verdict};
 

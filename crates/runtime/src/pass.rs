@@ -65,27 +65,42 @@ impl Passes {
         true
     }
 
+    /// Who runs comes first; prompts share what is left, and no more than a chunk of it while anyone runs, so
+    /// that a prompt holds up running sessions by a chunk at most, however many prompts there are.
     fn plan(&mut self, sessions: &[Session], config: &RuntimeConfig) {
         self.plan.clear();
         self.turn = self.turn.wrapping_add(1);
         let mut budget = config.row_budget;
-        let lone = sessions.iter().filter(|session| session.active.is_some()).count() == 1;
-        // Frames first; reading ahead takes what is left.
+        for index in self.in_turn(sessions) {
+            if let Some(wish) = sessions[index].running_wish(budget) {
+                budget -= wish.rows;
+                self.plan.push((index, wish));
+            }
+        }
+        let lone =
+            self.plan.is_empty() && sessions.iter().filter(|session| session.active.is_some()).count() == 1;
+        let mut prefill = if lone { budget } else { config.prefill_chunk.min(budget) };
+        // Prompts that a frame waits for go before text that is only read ahead.
         for reading_ahead in [false, true] {
-            for offset in 0..sessions.len() {
-                let index = (self.turn + offset) % sessions.len();
+            for index in self.in_turn(sessions) {
                 let session = &sessions[index];
-                if session.active.is_none() != reading_ahead || session.ended.is_some() {
-                    continue;
-                }
-                // A long prompt goes in chunks, so that it holds up no one's frame by more than a chunk.
-                let chunk = if lone && !reading_ahead { config.row_budget } else { config.prefill_chunk };
-                if let Some(wish) = session.wish(budget, chunk) {
+                if session.active.is_none() == reading_ahead
+                    && let Some(wish) = session.prefill_wish(budget, prefill)
+                {
                     budget -= wish.rows;
+                    prefill -= wish.rows - wish.logits;
                     self.plan.push((index, wish));
                 }
             }
         }
+    }
+
+    /// All sessions that are not over, beginning with another one each time.
+    fn in_turn<'a>(&self, sessions: &'a [Session]) -> impl Iterator<Item = usize> + use<'a> {
+        let turn = self.turn;
+        (0..sessions.len())
+            .map(move |offset| (turn + offset) % sessions.len())
+            .filter(|&index| sessions[index].ended.is_none())
     }
 
     fn hand_out<D: Decoder>(
@@ -159,7 +174,8 @@ fn conclude<D: Decoder>(
     let next = (session.text.tokens().len(), active.epoch);
     match (&active.task, &session.role) {
         (Task::Block { start, block }, Role::Verifier { keys, .. }) => {
-            let verdict = judge.verdict(decoder, first_row, &sampling, keys, block, (*start, active.epoch))?;
+            let verdict =
+                judge.verdict(decoder, first_row, &sampling, keys, block, (*start, active.epoch))?;
             active.times.sampling_us += micros(began);
             session.verdict(&active, verdict);
         }

@@ -132,12 +132,7 @@ impl Session {
     }
 
     /// A newer Open of the same session: the text and cache stay, the older stream ends.
-    pub(crate) fn resume(
-        &mut self,
-        stream: u64,
-        lease: Arc<Lease>,
-        replies: mpsc::Sender<Event<Reply>>,
-    ) {
+    pub(crate) fn resume(&mut self, stream: u64, lease: Arc<Lease>, replies: mpsc::Sender<Event<Reply>>) {
         self.end_stream(Ended::TakenOver);
         self.stream = stream;
         self.lease = lease;
@@ -207,7 +202,9 @@ impl Session {
         if let Some(active) = self.active.take() {
             match active.task {
                 Task::Run { .. } => self.finish_run(&active, RunEnd::Superseded),
-                Task::Block { .. } | Task::Draft { .. } => self.refuse(active.seq, RefusalKind::Stale { epoch }),
+                Task::Block { .. } | Task::Draft { .. } => {
+                    self.refuse(active.seq, RefusalKind::Stale { epoch })
+                }
             }
         }
         for (frame, _) in std::mem::take(&mut self.queue) {
@@ -307,24 +304,34 @@ impl Session {
         }
     }
 
-    /// Rows wanted from the next pass, at most `budget` and, of text without logits, `chunk`.
-    pub(crate) fn wish(&self, budget: usize, chunk: usize) -> Option<Wish> {
+    /// Tokens of the text that are not cached, and how many of their rows give logits.
+    fn missing(&self) -> (usize, usize) {
         let missing = self.text.tokens().len() - self.cached;
-        let (missing, logits) = match self.active.as_ref().map(|active| &active.task) {
+        match self.active.as_ref().map(|active| &active.task) {
             Some(Task::Block { block, .. }) => (missing, block.tokens.len() + 1),
             Some(Task::Run { .. } | Task::Draft { .. }) => (missing, 1),
             // Nothing asked: the text known is read ahead, but for the token that the next frame feeds.
             None => (missing.saturating_sub(1), 0),
-        };
-        let unjudged = missing - logits;
-        if missing == 0 || budget == 0 {
+        }
+    }
+
+    /// The next pass's rows of a session that has read its text: all of them give logits.
+    pub(crate) fn running_wish(&self, budget: usize) -> Option<Wish> {
+        let (rows, logits) = self.missing();
+        (logits > 0 && rows == logits && rows <= budget).then_some(Wish { rows, logits })
+    }
+
+    /// The next pass's rows of a session that has text to read: at most `prefill` without logits, and behind
+    /// the last of them those with logits if the budget holds them too.
+    pub(crate) fn prefill_wish(&self, budget: usize, prefill: usize) -> Option<Wish> {
+        let (missing, logits) = self.missing();
+        let unread = missing - logits;
+        if unread == 0 || prefill.min(budget) == 0 {
             None
-        } else if unjudged <= chunk && missing <= budget {
+        } else if unread <= prefill && missing <= budget {
             Some(Wish { rows: missing, logits })
-        } else if unjudged > 0 {
-            Some(Wish { rows: unjudged.min(chunk).min(budget), logits: 0 })
         } else {
-            None
+            Some(Wish { rows: unread.min(prefill).min(budget), logits: 0 })
         }
     }
 
@@ -343,7 +350,12 @@ impl Session {
     }
 
     /// A draft's next token was drawn.
-    pub(crate) fn draft_token(&mut self, mut active: Active, token: u32, q: Option<foretoken_acceptance::Lattice>) {
+    pub(crate) fn draft_token(
+        &mut self,
+        mut active: Active,
+        token: u32,
+        q: Option<foretoken_acceptance::Lattice>,
+    ) {
         self.text.push(token);
         if let Task::Draft { block, .. } = &mut active.task {
             block.tokens.push(token);
@@ -361,7 +373,8 @@ impl Session {
     }
 
     fn finish_run(&mut self, active: &Active, end: RunEnd) {
-        let finished = RunFinished { seq: active.seq, epoch: active.epoch, end, len: self.text.tokens().len() };
+        let finished =
+            RunFinished { seq: active.seq, epoch: active.epoch, end, len: self.text.tokens().len() };
         self.answer(active.seq, Reply::Verify(VerifyReply::Finished(finished)));
     }
 
@@ -426,7 +439,12 @@ fn invalid(reason: &'static str, field: &'static str, message: String) -> Refusa
 }
 
 /// What no state of the session would allow.
-fn check_limits(frame: &Frame, reserve_len: usize, limits: &Limits, vocab_size: usize) -> Result<(), RefusalKind> {
+fn check_limits(
+    frame: &Frame,
+    reserve_len: usize,
+    limits: &Limits,
+    vocab_size: usize,
+) -> Result<(), RefusalKind> {
     let out_of_range = |field, message| Err(invalid("OUT_OF_RANGE", field, message));
     let text = frame.text();
     if let Some(token) = text.tail.iter().find(|&&token| token as usize >= vocab_size) {
@@ -458,11 +476,16 @@ fn check_limits(frame: &Frame, reserve_len: usize, limits: &Limits, vocab_size: 
     };
     if new_rows > limits.max_draft_len {
         let field = if matches!(frame, Frame::Draft(_)) { "draft_len" } else { "block.tokens" };
-        return out_of_range(field, format!("{new_rows} tokens were sent or asked for; the limit is {}", limits.max_draft_len));
+        return out_of_range(
+            field,
+            format!("{new_rows} tokens were sent or asked for; the limit is {}", limits.max_draft_len),
+        );
     }
     if matches!(frame, Frame::Verify(_)) && text.start + new_rows > reserve_len {
-        let message =
-            format!("a block of {new_rows} at {} goes beyond the {reserve_len} positions reserved", text.start);
+        let message = format!(
+            "a block of {new_rows} at {} goes beyond the {reserve_len} positions reserved",
+            text.start
+        );
         return out_of_range("block.tokens", message);
     }
     Ok(())

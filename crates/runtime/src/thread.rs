@@ -92,8 +92,10 @@ impl<D: Decoder> ModelThread<D> {
             Command::Frame { session_id, stream, frame } => {
                 let vocab_size = self.decoder.shape().vocab_size;
                 // A frame of a session that ended, or of a stream that was taken over, came too late.
-                let Some(session) =
-                    self.sessions.iter_mut().find(|session| session.id == session_id && session.stream == stream)
+                let Some(session) = self
+                    .sessions
+                    .iter_mut()
+                    .find(|session| session.id == session_id && session.stream == stream)
                 else {
                     return;
                 };
