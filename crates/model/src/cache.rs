@@ -1,9 +1,10 @@
 //! The key and value rows of one session, per layer.
 //!
-//! Positions are only ever appended behind [`SlotCache::len`]; forgetting is setting `len`, and
+//! Positions are only ever appended behind the length; forgetting is setting `len`, and
 //! what lies behind it is overwritten by the next rows. Memory grows with use, up to the capacity.
 
 use crate::compute::attention::Context;
+use crate::slots::Positions;
 
 /// Positions the first growth makes room for.
 const FIRST_GROWTH: usize = 64;
@@ -28,21 +29,6 @@ impl SlotCache {
         Self { layers: vec![LayerCache::default(); layers], len: 0, capacity }
     }
 
-    /// Positions held.
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Positions there is room for.
-    pub(crate) fn capacity(&self) -> usize {
-        self.capacity
-    }
-
-    /// Forgets the positions from `len` on.
-    pub(crate) fn truncate(&mut self, len: usize) {
-        self.len = self.len.min(len);
-    }
-
     /// Counts `rows` positions, written to every layer, as held.
     pub(crate) fn advance(&mut self, rows: usize) {
         self.len += rows;
@@ -60,6 +46,20 @@ impl SlotCache {
     pub(crate) fn context(&self, layer: usize, position: usize, width: usize) -> Context<'_> {
         let floats = (position + 1) * width;
         Context { keys: &self.layers[layer].keys[..floats], values: &self.layers[layer].values[..floats] }
+    }
+}
+
+impl Positions for SlotCache {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
     }
 }
 

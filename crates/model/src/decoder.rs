@@ -1,4 +1,4 @@
-//! The decoder: slots, the checks before a pass, and the pass itself.
+//! The reference engine: every pass in plain arithmetic, one dot product an output.
 //!
 //! A pass runs every linear layer once over the rows of all sessions, attention per session, and
 //! the output head only for the rows asked for. No value of a row is computed from another
@@ -9,6 +9,7 @@ use crate::compute::attention::{Context, attend};
 use crate::compute::linear::linear;
 use crate::compute::ops::{add, rms_norm, rms_norm_heads, silu_mul};
 use crate::compute::rope::{Angles, Rope};
+use crate::slots::{Slots, Span};
 use crate::weights::{Layer, Weights};
 use foretoken_runtime::decoder::{Decoder, DecoderError, ModelShape, Row, SessionRows, Slot};
 use rayon::ThreadPool;
@@ -22,7 +23,7 @@ pub struct LlamaDecoder {
     weights: Weights,
     rope: Rope,
     pool: ThreadPool,
-    slots: Vec<Option<SlotCache>>,
+    slots: Slots<SlotCache>,
     buffers: Buffers,
     /// Rows of `vocab_size` logits of the last pass.
     logits: Vec<f32>,
@@ -43,19 +44,6 @@ struct Buffers {
     angles: Vec<Angles>,
 }
 
-/// One session's part of a pass.
-#[derive(Debug, Clone, Copy)]
-struct Span {
-    slot: usize,
-    /// Index of its first row among the rows of the pass.
-    first: usize,
-    rows: usize,
-    /// Position of its first row in the session.
-    position: usize,
-    /// How many of its last rows want logits.
-    logits: usize,
-}
-
 impl LlamaDecoder {
     /// A decoder without slots; `shape` must be that of `weights`.
     pub(crate) fn new(shape: ModelShape, weights: Weights, rope: Rope, pool: ThreadPool) -> Self {
@@ -64,46 +52,10 @@ impl LlamaDecoder {
             weights,
             rope,
             pool,
-            slots: Vec::new(),
+            slots: Slots::default(),
             buffers: Buffers::default(),
             logits: Vec::new(),
         }
-    }
-
-    fn cache(&self, slot: Slot) -> Option<&SlotCache> {
-        self.slots.get(slot.0 as usize)?.as_ref()
-    }
-
-    /// Checks a whole batch and lays out its rows.
-    fn plan(&self, batch: &[SessionRows<'_>]) -> Result<Vec<Span>, DecoderError> {
-        let mut spans: Vec<Span> = Vec::with_capacity(batch.len());
-        let mut first = 0;
-        for session in batch {
-            let number = session.slot.0;
-            let Some(cache) = self.cache(session.slot) else {
-                return Err(DecoderError::Backend(format!("slot {number} is not allocated")));
-            };
-            if spans.iter().any(|span| span.slot == number as usize) {
-                return Err(DecoderError::Backend(format!("slot {number} appears twice in one pass")));
-            }
-            let (rows, logits) = (session.tokens.len(), session.logits);
-            if rows == 0 || logits > rows {
-                let problem =
-                    format!("slot {number} was fed {rows} rows and asked for {logits} rows of logits");
-                return Err(DecoderError::Backend(problem));
-            }
-            let vocab_size = self.shape.vocab_size;
-            if let Some(&token) = session.tokens.iter().find(|&&t| t as usize >= vocab_size) {
-                return Err(DecoderError::Token { token, vocab_size });
-            }
-            let (len, capacity) = (cache.len(), cache.capacity());
-            if rows > capacity - len {
-                return Err(DecoderError::Capacity { slot: number, len, capacity, rows });
-            }
-            spans.push(Span { slot: number as usize, first, rows, position: len, logits });
-            first += rows;
-        }
-        Ok(spans)
     }
 }
 
@@ -113,44 +65,29 @@ impl Decoder for LlamaDecoder {
     }
 
     fn allocate(&mut self, capacity: usize) -> Result<Slot, DecoderError> {
-        let free = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
-        let Ok(slot) = u32::try_from(free) else {
-            return Err(DecoderError::Backend(format!("{free} slots are in use, which is the most")));
-        };
-        let max_context = self.shape.max_context;
-        if capacity > max_context {
-            return Err(DecoderError::Capacity { slot, len: 0, capacity: max_context, rows: capacity });
-        }
-        if free == self.slots.len() {
-            self.slots.push(None);
-        }
-        self.slots[free] = Some(SlotCache::new(self.weights.layers.len(), capacity));
-        Ok(Slot(slot))
+        let layers = self.weights.layers.len();
+        self.slots.allocate(&self.shape, capacity, || Ok(SlotCache::new(layers, capacity)))
     }
 
     fn len(&self, slot: Slot) -> usize {
-        self.cache(slot).map_or(0, SlotCache::len)
+        self.slots.len(slot)
     }
 
     fn truncate(&mut self, slot: Slot, len: usize) {
-        if let Some(Some(cache)) = self.slots.get_mut(slot.0 as usize) {
-            cache.truncate(len);
-        }
+        self.slots.truncate(slot, len);
     }
 
     fn release(&mut self, slot: Slot) {
-        if let Some(cache) = self.slots.get_mut(slot.0 as usize) {
-            *cache = None;
-        }
+        self.slots.release(slot);
     }
 
     fn forward(&mut self, batch: &[SessionRows<'_>]) -> Result<(), DecoderError> {
-        let spans = self.plan(batch)?;
+        let vocab_size = self.shape.vocab_size;
+        let spans = self.slots.plan(batch, vocab_size)?;
         self.logits.clear();
         if spans.is_empty() {
             return Ok(());
         }
-        let vocab_size = self.shape.vocab_size;
         let mut pass = Pass {
             weights: &self.weights,
             rope: &self.rope,
@@ -177,7 +114,7 @@ struct Pass<'a> {
     weights: &'a Weights,
     rope: &'a Rope,
     pool: &'a ThreadPool,
-    slots: &'a mut [Option<SlotCache>],
+    slots: &'a mut Slots<SlotCache>,
     buffers: &'a mut Buffers,
     spans: &'a [Span],
     rows: usize,
@@ -198,7 +135,7 @@ impl Pass<'_> {
         }
         self.head(vocab_size, logits)?;
         for span in self.spans {
-            if let Some(cache) = &mut self.slots[span.slot] {
+            if let Some(cache) = self.slots.get_mut(span.slot) {
                 cache.advance(span.rows);
             }
         }
@@ -256,14 +193,14 @@ impl Pass<'_> {
             self.rope.rotate(row, heads.dim, angles);
         }
         for span in self.spans {
-            if let Some(cache) = &mut self.slots[span.slot] {
+            if let Some(cache) = self.slots.get_mut(span.slot) {
                 let rows = span.first * width..(span.first + span.rows) * width;
                 cache.write(index, &keys[rows.clone()], &values[rows], width);
             }
         }
         let mut contexts: Vec<Context<'_>> = Vec::with_capacity(self.rows);
         for span in self.spans {
-            if let Some(cache) = &self.slots[span.slot] {
+            if let Some(cache) = self.slots.get(span.slot) {
                 contexts.extend((0..span.rows).map(|i| cache.context(index, span.position + i, width)));
             }
         }

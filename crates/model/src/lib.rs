@@ -18,6 +18,7 @@ mod compute;
 mod config;
 mod decoder;
 mod load;
+mod slots;
 mod weights;
 
 pub use decoder::LlamaDecoder;

@@ -6,7 +6,7 @@ use super::kinds::Layout;
 use super::raw::{Entry, RawTensors, WeightsFile};
 use super::{Found, LoadError, LoadOptions, LoadStage, Loaded, display_name, finish};
 use crate::compute::attention::Heads;
-use crate::compute::rope::{Pairing, Scaling};
+use crate::compute::rope::Scaling;
 use crate::config::ModelConfig;
 use crate::weights::{LayerPart, Part};
 use foretoken_text::{GgufVocab, Tokenizer};
