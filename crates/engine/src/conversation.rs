@@ -15,6 +15,7 @@ pub use frame::{Ask, Block, DraftFrame, DraftOpen, FrameText, SessionOpen, Verif
 pub use hash::TextHash;
 pub use memory::{Recall, ReplyMemory};
 pub use reply::{
-    DraftReply, Drafted, Refusal, RefusalKind, RunEnd, RunFinished, RunToken, Verdict, VerifyReply, WorkerTimes,
+    DraftReply, Drafted, Refusal, RefusalKind, RunEnd, RunFinished, RunToken, Verdict, VerifyReply,
+    WorkerTimes,
 };
 pub use worker::WorkerText;

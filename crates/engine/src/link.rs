@@ -70,5 +70,8 @@ pub trait DrafterSource: Send {
     ///
     /// # Errors
     /// Why there is none just now; the round loop decodes plainly and asks again later.
-    fn open(&mut self, open: DraftOpen) -> impl Future<Output = Result<Self::Drafter, LinkError>> + Send + 'static;
+    fn open(
+        &mut self,
+        open: DraftOpen,
+    ) -> impl Future<Output = Result<Self::Drafter, LinkError>> + Send + 'static;
 }

@@ -104,11 +104,17 @@ impl Block {
         }
         let Some(q) = &self.q else { return Ok(()) };
         if q.len() != self.tokens.len() {
-            return Err(format!("{} tokens came with {} proposals; one per token or none", self.tokens.len(), q.len()));
+            return Err(format!(
+                "{} tokens came with {} proposals; one per token or none",
+                self.tokens.len(),
+                q.len()
+            ));
         }
         for (position, (lattice, &token)) in q.iter().zip(&self.tokens).enumerate() {
             if lattice.ids().last().is_some_and(|&id| id as usize >= vocab_size) {
-                return Err(format!("the proposal at position {position} names ids outside the vocabulary of {vocab_size}"));
+                return Err(format!(
+                    "the proposal at position {position} names ids outside the vocabulary of {vocab_size}"
+                ));
             }
             if lattice.prob(token) <= 0.0 {
                 return Err(format!("token {token} at position {position} has no mass in its own proposal"));

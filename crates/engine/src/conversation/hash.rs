@@ -16,7 +16,10 @@ impl TextHash {
     #[must_use]
     pub fn then(self, token: u32) -> Self {
         Self(
-            token.to_le_bytes().iter().fold(self.0, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(Self::PRIME)),
+            token
+                .to_le_bytes()
+                .iter()
+                .fold(self.0, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(Self::PRIME)),
         )
     }
 

@@ -91,21 +91,34 @@ impl WorkerText {
 
     fn check(&self, frame: &FrameText) -> Result<(), RefusalKind> {
         let invalid = |field: &'static str, message| {
-            Err(RefusalKind::Invalid { reason: "FRAME_CONTRADICTS_ITSELF".into(), field: field.into(), message })
+            Err(RefusalKind::Invalid {
+                reason: "FRAME_CONTRADICTS_ITSELF".into(),
+                field: field.into(),
+                message,
+            })
         };
         let output_len = frame.committed_len.checked_sub(self.prompt_len);
         match output_len {
             None => invalid(
                 "committed_len",
-                format!("committed_len is {} and the prompt alone has {} tokens", frame.committed_len, self.prompt_len),
+                format!(
+                    "committed_len is {} and the prompt alone has {} tokens",
+                    frame.committed_len, self.prompt_len
+                ),
             ),
             Some(output_len) if frame.tail.len() > output_len => invalid(
                 "tail",
-                format!("tail has {} tokens and only {output_len} are committed behind the prompt", frame.tail.len()),
+                format!(
+                    "tail has {} tokens and only {output_len} are committed behind the prompt",
+                    frame.tail.len()
+                ),
             ),
             Some(_) if frame.start < frame.committed_len => invalid(
                 "start",
-                format!("start is {}; it must be at least committed_len, {}", frame.start, frame.committed_len),
+                format!(
+                    "start is {}; it must be at least committed_len, {}",
+                    frame.start, frame.committed_len
+                ),
             ),
             Some(_) => Ok(()),
         }

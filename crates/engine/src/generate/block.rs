@@ -61,12 +61,17 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
                 Ok(Ok(Err(RefusalKind::NeedPrefix { have_len }))) => ready.view.lacks(have_len),
                 Ok(Ok(Err(RefusalKind::Overloaded { .. }))) => return Ok(Block::default()),
                 Ok(Ok(Err(refused))) => {
-                    return Err(LinkError { reason: "DRAFTER_REFUSED".into(), message: format!("{refused:?}") });
+                    return Err(LinkError {
+                        reason: "DRAFTER_REFUSED".into(),
+                        message: format!("{refused:?}"),
+                    });
                 }
                 Ok(Err(broken)) => return Err(broken),
                 Err(_) => {
-                    let message =
-                        format!("no block within {} ms; see --draft-timeout", self.plan.timeouts.draft.as_millis());
+                    let message = format!(
+                        "no block within {} ms; see --draft-timeout",
+                        self.plan.timeouts.draft.as_millis()
+                    );
                     return Err(LinkError { reason: "DRAFTER_TIMEOUT".into(), message });
                 }
             }
@@ -79,7 +84,10 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
         let malformed = |message| LinkError { reason: "DRAFTER_MALFORMED".into(), message };
         let block = drafted.block;
         if block.tokens.len() > draft_len {
-            return Err(malformed(format!("{} tokens came where {draft_len} were asked for", block.tokens.len())));
+            return Err(malformed(format!(
+                "{} tokens came where {draft_len} were asked for",
+                block.tokens.len()
+            )));
         }
         block.check(self.plan.vocab_size).map_err(malformed)?;
         Ok(block)
@@ -96,7 +104,9 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
             (verdict.repairs[accepted], Origin::Repair)
         } else {
             let Some(bonus) = verdict.bonus else {
-                return Err(GenerateError::VerifierProtocol("a block passed whole and there is no bonus".into()));
+                return Err(GenerateError::VerifierProtocol(
+                    "a block passed whole and there is no bonus".into(),
+                ));
             };
             (bonus, Origin::Bonus)
         };
@@ -130,7 +140,8 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
             let refused = loop {
                 match self.verifier_message(deadline).await? {
                     VerifyReply::Verdict(verdict) if verdict.seq == seq => {
-                        check(&verdict, block, self.plan.vocab_size).map_err(GenerateError::VerifierProtocol)?;
+                        check(&verdict, block, self.plan.vocab_size)
+                            .map_err(GenerateError::VerifierProtocol)?;
                         return Ok(verdict);
                     }
                     VerifyReply::Refused(refusal) if refusal.seq == seq => break refusal.kind,

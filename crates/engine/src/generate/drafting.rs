@@ -138,8 +138,10 @@ impl<S: DrafterSource> Drafting<S> {
             Ok(Err(error)) => self.wait_after(error, at_token),
             // It goes on; plain decoding begins without it.
             Err(_) => {
-                let message =
-                    format!("no draft worker opened a session within {} ms; see --draft-timeout", patience.as_millis());
+                let message = format!(
+                    "no draft worker opened a session within {} ms; see --draft-timeout",
+                    patience.as_millis()
+                );
                 self.note_off(LinkError { reason: "DRAFTER_TIMEOUT".into(), message }, at_token);
             }
         }

@@ -23,7 +23,11 @@ struct Run {
 
 impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
     /// Decodes up to `limit` tokens plainly, or until a drafter is ready where that is wanted.
-    pub(super) async fn plain_run(&mut self, limit: usize, leave_when_ready: bool) -> Result<(), GenerateError> {
+    pub(super) async fn plain_run(
+        &mut self,
+        limit: usize,
+        leave_when_ready: bool,
+    ) -> Result<(), GenerateError> {
         self.enter(Mode::Run);
         let mut run = Run { end: self.text.len() + limit.min(self.remaining()), granted: 0, seq: 0 };
         let mut deadline = Instant::now() + self.plan.timeouts.verify;
@@ -54,7 +58,8 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
                 VerifyReply::Finished(finished) if finished.seq == run.seq => match finished.end {
                     RunEnd::Grant | RunEnd::Stop => run.granted = 0,
                     RunEnd::Context | RunEnd::Superseded => {
-                        let message = format!("a decode run ended early ({:?}) at {}", finished.end, finished.len);
+                        let message =
+                            format!("a decode run ended early ({:?}) at {}", finished.end, finished.len);
                         return Err(GenerateError::VerifierProtocol(message));
                     }
                 },
@@ -71,7 +76,8 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
 
     /// Raises the grant when half of it is used up.
     async fn grant(&mut self, run: &mut Run) -> Result<(), GenerateError> {
-        let used_up = run.granted < run.end && run.granted.saturating_sub(self.text.len()) <= GRANT_WINDOW / 2;
+        let used_up =
+            run.granted < run.end && run.granted.saturating_sub(self.text.len()) <= GRANT_WINDOW / 2;
         if !used_up {
             return Ok(());
         }
@@ -89,11 +95,13 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
             return Ok(());
         }
         if token.position > self.text.len() {
-            let message = format!("token for position {} came when {} was next", token.position, self.text.len());
+            let message =
+                format!("token for position {} came when {} was next", token.position, self.text.len());
             return Err(GenerateError::VerifierProtocol(message));
         }
         if token.token as usize >= self.plan.vocab_size {
-            let message = format!("token {} is outside the vocabulary of {}", token.token, self.plan.vocab_size);
+            let message =
+                format!("token {} is outside the vocabulary of {}", token.token, self.plan.vocab_size);
             return Err(GenerateError::VerifierProtocol(message));
         }
         self.commit([(token.token, Origin::Plain)]).await?;
@@ -113,7 +121,10 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
                 return Err(GenerateError::VerifierRefused { reason: "STALE".into(), message });
             }
             RefusalKind::Invalid { reason, field, message } => {
-                return Err(GenerateError::VerifierRefused { reason: reason.into_owned(), message: format!("{field}: {message}") });
+                return Err(GenerateError::VerifierRefused {
+                    reason: reason.into_owned(),
+                    message: format!("{field}: {message}"),
+                });
             }
         }
         Ok(())
