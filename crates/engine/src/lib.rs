@@ -12,5 +12,5 @@ pub mod ledger;
 pub mod link;
 pub mod ngram;
 
-pub use acceptance::{CoinKey, Lattice, RequestKeys, Sampling, VerifierKeys};
+pub use acceptance::{CoinKey, Lattice, LatticeShape, RequestKeys, Sampling, VerifierKeys};
 use foretoken_acceptance as acceptance;

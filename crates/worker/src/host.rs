@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use foretoken_engine::LatticeShape;
 use foretoken_model::{LoadError, load};
 use foretoken_proto::{PROTOCOL_VERSION, v1};
 use foretoken_runtime::decoder::Decoder;
@@ -49,10 +50,12 @@ impl std::error::Error for HostError {
 impl Host {
     /// Loads the model at `path` and starts its thread. Blocks while it reads the weights.
     ///
+    /// `lattice` shapes the model's proposals if it drafts.
+    ///
     /// # Errors
     /// See [`HostError`].
-    pub fn load(path: &Path, args: &ModelArgs) -> Result<Self, HostError> {
-        let config = args.runtime_config();
+    pub fn load(path: &Path, args: &ModelArgs, lattice: LatticeShape) -> Result<Self, HostError> {
+        let config = RuntimeConfig { lattice, ..args.runtime_config() };
         let mut step = None;
         let loaded = load(path, &args.load_options(), &mut |stage| {
             if step.replace(stage.step) != Some(stage.step) {

@@ -23,6 +23,14 @@ pub struct Args {
     #[arg(long, env = "FORETOKEN_NGRAM_MIN_MATCH", value_name = "TOKENS", default_value_t = 2)]
     pub ngram_min_match: usize,
 
+    /// Likeliest tokens in a draft model's proposal: more accept better and cost more bytes
+    #[arg(long, env = "FORETOKEN_LATTICE_K", value_name = "TOKENS", default_value_t = 32)]
+    pub lattice_k: u32,
+
+    /// Sum of a proposal's integers: finer proposals accept better and cost more bytes
+    #[arg(long, env = "FORETOKEN_LATTICE_N", value_name = "N", default_value_t = 4096)]
+    pub lattice_n: u32,
+
     /// How a model is loaded.
     #[command(flatten)]
     pub model_args: ModelArgs,

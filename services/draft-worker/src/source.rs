@@ -1,6 +1,7 @@
 //! Where drafts come from: one interface over a model and over n-gram look-up.
 
 use anyhow::{Context, bail};
+use foretoken_engine::LatticeShape;
 use foretoken_engine::ngram::NgramConfig;
 use foretoken_proto::{PROTOCOL_VERSION, v1};
 use foretoken_runtime::Limits;
@@ -29,6 +30,7 @@ impl Source {
         if min_match == 0 || min_match > max_match {
             bail!("--ngram-min-match is {min_match}; it must be at least 1 and at most --ngram-max-match, {max_match}");
         }
+        let lattice = LatticeShape::new(args.lattice_k, args.lattice_n).context("--lattice-k and --lattice-n")?;
         match &args.model {
             DraftModel::Ngram => Ok(Self::Ngram {
                 config: NgramConfig { max_match, min_match, ..NgramConfig::default() },
@@ -40,7 +42,7 @@ impl Source {
             }),
             DraftModel::Path(path) => {
                 let (path, model) = (path.clone(), args.model_args.clone());
-                let loading = tokio::task::spawn_blocking(move || Host::load(&path, &model));
+                let loading = tokio::task::spawn_blocking(move || Host::load(&path, &model, lattice));
                 Ok(Self::Model(loading.await.context("the model's loader panicked")??))
             }
         }

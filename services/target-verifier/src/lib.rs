@@ -10,6 +10,7 @@ use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Context;
+use foretoken_engine::LatticeShape;
 use foretoken_proto::{DESCRIPTOR_SET, service_name};
 use foretoken_telemetry::init;
 use foretoken_transport::{Drain, ServerConfig, TransportError, shutdown_signal};
@@ -34,7 +35,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let (path, model) = (args.model.clone(), args.model_args.clone());
     let shutdown = shutdown_signal(args.listen.exit_on_stdin_close);
     tokio::pin!(shutdown);
-    let loading = tokio::task::spawn_blocking(move || Host::load(&path, &model));
+    let loading = tokio::task::spawn_blocking(move || Host::load(&path, &model, LatticeShape::default()));
     let host = tokio::select! {
         host = loading => host.context("the model's loader panicked")??,
         () = &mut shutdown => return Ok(()),
