@@ -17,9 +17,15 @@ mod cache;
 mod compute;
 mod config;
 mod decoder;
+mod device;
+mod engine;
+mod graph;
 mod load;
 mod slots;
 mod weights;
 
 pub use decoder::LlamaDecoder;
+pub use device::{Device, DeviceError};
+pub use engine::{Engine, ModelDecoder};
+pub use graph::GraphDecoder;
 pub use load::{LoadError, LoadOptions, LoadStage, LoadStep, Loaded, load};

@@ -16,7 +16,7 @@ pub(crate) struct Weights {
     /// Scale of the norm before the head.
     pub(crate) final_norm: Vec<f32>,
     /// The output head, where it is not the embedding.
-    untied_head: Option<Matrix>,
+    pub(crate) untied_head: Option<Matrix>,
 }
 
 /// The weights of one decoder layer.

@@ -9,14 +9,17 @@
 mod common;
 
 use common::{decoder, host_row, tiny_model};
-use foretoken_model::{LlamaDecoder, LoadOptions, LoadStep, load};
+use foretoken_model::{LoadOptions, LoadStep, ModelDecoder, load};
 use foretoken_runtime::decoder::{Decoder, DecoderError, SessionRows, Slot};
 
-fn padded() -> LlamaDecoder {
-    decoder(&tiny_model("padded-llama3-f16"), &LoadOptions { max_context: Some(32), threads: Some(2) })
+fn padded() -> ModelDecoder {
+    decoder(
+        &tiny_model("padded-llama3-f16"),
+        &LoadOptions { max_context: Some(32), threads: Some(2), ..LoadOptions::default() },
+    )
 }
 
-fn feed(decoder: &mut LlamaDecoder, slot: Slot, tokens: &[u32], logits: usize) -> Result<(), DecoderError> {
+fn feed(decoder: &mut ModelDecoder, slot: Slot, tokens: &[u32], logits: usize) -> Result<(), DecoderError> {
     decoder.forward(&[SessionRows { slot, tokens, logits }])
 }
 

@@ -114,8 +114,8 @@ fn a_tensor_nobody_uses_is_refused() {
 #[test]
 fn options_out_of_range_are_refused() {
     for (options, name) in [
-        (LoadOptions { threads: Some(0), max_context: None }, "threads"),
-        (LoadOptions { threads: None, max_context: Some(0) }, "max_context"),
+        (LoadOptions { threads: Some(0), ..LoadOptions::default() }, "threads"),
+        (LoadOptions { max_context: Some(0), ..LoadOptions::default() }, "max_context"),
     ] {
         let error = load(&tiny_model("gqa-tied-f32"), &options, &mut |_| {}).unwrap_err().to_string();
         assert!(error.contains(name), "{error}");

@@ -13,7 +13,7 @@
 mod common;
 
 use common::{decoder, host_row, real_model, tiny_model};
-use foretoken_model::{LlamaDecoder, LoadOptions};
+use foretoken_model::{LoadOptions, ModelDecoder};
 use foretoken_runtime::decoder::{Decoder, SessionRows, Slot};
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ struct Step {
 }
 
 /// The bits of each position's row, fed alone one by one.
-fn reference(decoder: &mut LlamaDecoder, tokens: &[u32]) -> Vec<Vec<u32>> {
+fn reference(decoder: &mut ModelDecoder, tokens: &[u32]) -> Vec<Vec<u32>> {
     let slot = decoder.allocate(tokens.len()).unwrap();
     let rows = tokens
         .iter()
@@ -40,12 +40,12 @@ fn reference(decoder: &mut LlamaDecoder, tokens: &[u32]) -> Vec<Vec<u32>> {
     rows
 }
 
-fn bits(decoder: &LlamaDecoder, index: usize) -> Vec<u32> {
+fn bits(decoder: &ModelDecoder, index: usize) -> Vec<u32> {
     host_row(decoder, index).iter().map(|v| v.to_bits()).collect()
 }
 
 /// Runs passes of several sessions' steps and compares every row asked for.
-fn replay(decoder: &mut LlamaDecoder, sequences: &[Vec<u32>], passes: &[Vec<Step>]) -> usize {
+fn replay(decoder: &mut ModelDecoder, sequences: &[Vec<u32>], passes: &[Vec<Step>]) -> usize {
     let references: Vec<_> = sequences.iter().map(|tokens| reference(decoder, tokens)).collect();
     let slots: Vec<Slot> = sequences.iter().map(|s| decoder.allocate(s.len() + 4).unwrap()).collect();
     let mut compared = 0;
@@ -89,7 +89,7 @@ fn steps(sessions: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..=sessions)
 }
 
-fn tiny_models(threads: usize) -> Vec<LlamaDecoder> {
+fn tiny_models(threads: usize) -> Vec<ModelDecoder> {
     let options = LoadOptions { threads: Some(threads), ..LoadOptions::default() };
     let names = [
         "gqa-tied-f32",

@@ -54,7 +54,7 @@ pub struct ModelArgs {
 
 impl ModelArgs {
     pub(crate) fn load_options(&self) -> LoadOptions {
-        LoadOptions { max_context: self.max_context, threads: self.threads }
+        LoadOptions { max_context: self.max_context, threads: self.threads, ..LoadOptions::default() }
     }
 
     pub(crate) fn runtime_config(&self) -> RuntimeConfig {

@@ -61,6 +61,11 @@ impl Matrix {
         Ok(Self { rows, cols, store })
     }
 
+    /// Rows, columns and the numbers themselves.
+    pub(crate) fn into_parts(self) -> (usize, usize, Store) {
+        (self.rows, self.cols, self.store)
+    }
+
     /// Input features.
     pub(crate) fn cols(&self) -> usize {
         self.cols

@@ -108,6 +108,18 @@ pub(crate) struct Angles {
     sin: Vec<f32>,
 }
 
+impl Angles {
+    /// Cosines, one a pair.
+    pub(crate) fn cos(&self) -> &[f32] {
+        &self.cos
+    }
+
+    /// Sines, one a pair.
+    pub(crate) fn sin(&self) -> &[f32] {
+        &self.sin
+    }
+}
+
 /// The frequency that Llama 3 uses in place of `frequency`.
 fn llama3(frequency: f64, factor: f64, low: f64, high: f64, original_context: f64) -> f64 {
     let wavelength = 2.0 * PI / frequency;

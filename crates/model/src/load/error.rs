@@ -56,6 +56,14 @@ pub enum LoadError {
         /// Rows of the embedding.
         rows: usize,
     },
+    /// The device cannot be used.
+    #[error("device {device} {problem}")]
+    Device {
+        /// The device as it is written.
+        device: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
     /// A load option cannot be met.
     #[error("load option {option} is {value}: {problem}")]
     Option {

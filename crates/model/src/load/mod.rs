@@ -19,6 +19,9 @@ pub use error::LoadError;
 use crate::compute::rope::Rope;
 use crate::config::ModelConfig;
 use crate::decoder::LlamaDecoder;
+use crate::device::Device;
+use crate::engine::{Engine, ModelDecoder};
+use crate::graph::GraphDecoder;
 use fingerprint::fingerprint;
 use foretoken_runtime::decoder::ModelShape;
 use foretoken_text::Tokenizer;
@@ -36,15 +39,20 @@ use std::thread::available_parallelism;
 pub struct LoadOptions {
     /// Longest context to allow, where it is below the model's own.
     pub max_context: Option<usize>,
-    /// Threads a pass may use; all processors where it is not set.
+    /// Threads a pass may use; all processors where it is not set. Not for the graph engine, whose
+    /// threads candle chooses.
     pub threads: Option<usize>,
+    /// Where the model runs.
+    pub device: Device,
+    /// What runs it.
+    pub engine: Engine,
 }
 
 /// A model ready to run, and the tokenizer from the same files.
 #[derive(Debug)]
 pub struct Loaded {
     /// The decoder.
-    pub decoder: LlamaDecoder,
+    pub decoder: ModelDecoder,
     /// The tokenizer.
     pub tokenizer: Tokenizer,
 }
@@ -85,12 +93,14 @@ impl fmt::Display for LoadStep {
 ///
 /// # Errors
 /// If a file cannot be read, is damaged, holds a model this decoder would compute wrongly, or if
-/// an option cannot be met.
+/// an option cannot be met, such as a device this build or this machine does not have.
 pub fn load(
     path: &Path,
     options: &LoadOptions,
     progress: &mut dyn FnMut(LoadStage),
 ) -> Result<Loaded, LoadError> {
+    // Refused before the weights are read, which takes long.
+    options.target()?;
     if is_gguf(path)? { gguf::load(path, options, progress) } else { hf::load(path, options, progress) }
 }
 
@@ -123,6 +133,7 @@ fn finish(
     }
     let fingerprint = fingerprint(&files, progress)?;
     let weights = source.take_all(config, tied, progress)?;
+    let (engine, device) = options.target()?;
     let config = &weights.config;
     let rope = Rope::new(config.pairing, config.rope_dimensions, config.rope_theta, &config.rope_scaling);
     let shape = ModelShape {
@@ -132,16 +143,44 @@ fn finish(
         max_context,
         weight_bytes: weights.bytes(),
         kv_bytes_per_token: config.kv_bytes_per_token(),
-        device: "cpu".to_owned(),
+        device: options.device.to_string(),
     };
     tracing::debug!(
         name = %shape.name,
         layers = config.layers,
         max_context,
-        threads = pool.current_num_threads(),
+        device = %options.device,
+        ?engine,
         "model loaded"
     );
-    Ok(Loaded { decoder: LlamaDecoder::new(shape, weights, rope, pool), tokenizer })
+    let decoder =
+        match engine {
+            Engine::Graph => {
+                let uploaded = GraphDecoder::new(shape, weights, rope, &device);
+                ModelDecoder::Graph(uploaded.map_err(|error| {
+                    options.device.refused(format!("could not take the weights: {error}"))
+                })?)
+            }
+            Engine::Auto | Engine::Reference => {
+                ModelDecoder::Reference(LlamaDecoder::new(shape, weights, rope, pool))
+            }
+        };
+    Ok(Loaded { decoder, tokenizer })
+}
+
+impl LoadOptions {
+    /// The engine meant, and its device.
+    fn target(&self) -> Result<(Engine, candle_core::Device), LoadError> {
+        let engine = match (self.engine, self.device) {
+            (Engine::Auto, Device::Cpu) => Engine::Reference,
+            (Engine::Auto, _) => Engine::Graph,
+            (Engine::Reference, Device::Cuda(_) | Device::Metal(_)) => {
+                return Err(self.device.refused("is run by the engines auto and graph only".to_owned()));
+            }
+            (engine, _) => engine,
+        };
+        Ok((engine, self.device.open()?))
+    }
 }
 
 fn max_context(model: usize, window: Option<usize>, options: &LoadOptions) -> Result<usize, LoadError> {
@@ -202,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_context_is_the_smaller_of_both_and_within_the_window() {
-        let with = |max_context| LoadOptions { max_context, threads: None };
+        let with = |max_context| LoadOptions { max_context, ..LoadOptions::default() };
         assert_eq!(max_context(100, None, &with(None)).unwrap(), 100);
         assert_eq!(max_context(100, None, &with(Some(40))).unwrap(), 40);
         assert_eq!(max_context(100, None, &with(Some(400))).unwrap(), 100);

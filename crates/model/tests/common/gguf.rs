@@ -24,13 +24,6 @@ impl Gguf {
         let number = |n: u32| Value::U32(n);
         let stated = |key: &str| number(config[key].as_u64().unwrap() as u32);
         let theta = config["rope_parameters"]["rope_theta"].as_f64().unwrap() as f32;
-        let tokens: Vec<String> = ["<|begin|>", "<|end|>"]
-            .map(str::to_owned)
-            .into_iter()
-            .chain(('!'..).take(60).map(String::from))
-            .chain(["Ġ".to_owned(), "!!".to_owned()])
-            .collect();
-        let types = (0..64).map(|id| Value::I32(if id < 2 { 3 } else { 1 })).collect();
         let mut own = vec![
             ("block_count", stated("num_hidden_layers")),
             ("context_length", stated("max_position_embeddings")),
@@ -47,16 +40,6 @@ impl Gguf {
                 ("attention.value_length", stated("head_dim")),
             ]);
         }
-        let pre = if architecture == "llama" { "smollm" } else { "qwen2" };
-        let common = [
-            ("general.architecture", Value::String(architecture.to_owned())),
-            ("tokenizer.ggml.model", Value::String("gpt2".to_owned())),
-            ("tokenizer.ggml.pre", Value::String(pre.to_owned())),
-            ("tokenizer.ggml.tokens", Value::Array(tokens.into_iter().map(Value::String).collect())),
-            ("tokenizer.ggml.token_type", Value::Array(types)),
-            ("tokenizer.ggml.merges", Value::Array(vec![Value::String("! !".to_owned())])),
-            ("tokenizer.ggml.eos_token_id", number(1)),
-        ];
         let tensors = candle_core::safetensors::load(folder.join("model.safetensors"), &Device::Cpu).unwrap();
         let tensors = tensors.into_iter().map(|(name, tensor)| {
             let tensor = tensor.to_dtype(DType::F32).unwrap();
@@ -67,14 +50,55 @@ impl Gguf {
             };
             (gguf_name(&name), QTensor::quantize(&tensor, GgmlDType::F32).unwrap())
         });
-        Self {
-            metadata: own
-                .into_iter()
-                .map(|(key, value)| (format!("{architecture}.{key}"), value))
-                .chain(common.into_iter().map(|(key, value)| (key.to_owned(), value)))
-                .collect(),
-            tensors: tensors.collect(),
+        Self { metadata: metadata(architecture, own), tensors: tensors.collect() }
+    }
+
+    /// A Llama model of random weights that every block type divides: the matrices in `dtype`.
+    pub(crate) fn random(dtype: GgmlDType) -> Self {
+        let (hidden, layers) = (256, 2);
+        let own = vec![
+            ("block_count", Value::U32(layers)),
+            ("context_length", Value::U32(256)),
+            ("embedding_length", Value::U32(hidden as u32)),
+            ("feed_forward_length", Value::U32(512)),
+            ("attention.head_count", Value::U32(4)),
+            ("attention.head_count_kv", Value::U32(2)),
+            ("attention.layer_norm_rms_epsilon", Value::F32(1e-5)),
+        ];
+        let mut state = 1u64;
+        let mut tensor = |shape: &[usize], dtype| {
+            let values: Vec<f32> = (0..shape.iter().product::<usize>())
+                .map(|_| {
+                    state =
+                        state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    ((state >> 40) as f32 / (1 << 23) as f32 - 1.0) * 0.2
+                })
+                .collect();
+            let tensor = Tensor::from_vec(values, shape, &Device::Cpu).unwrap();
+            // Norms scatter around 1.
+            let tensor = if shape.len() == 1 { (tensor + 1.0).unwrap() } else { tensor };
+            QTensor::quantize(&tensor, dtype).unwrap()
+        };
+        let mut tensors = BTreeMap::new();
+        tensors.insert("token_embd.weight".to_owned(), tensor(&[64, hidden], dtype));
+        tensors.insert("output_norm.weight".to_owned(), tensor(&[hidden], GgmlDType::F32));
+        for layer in 0..layers {
+            for (part, shape) in [
+                ("attn_norm", &[hidden][..]),
+                ("attn_q", &[hidden, hidden]),
+                ("attn_k", &[hidden / 2, hidden]),
+                ("attn_v", &[hidden / 2, hidden]),
+                ("attn_output", &[hidden, hidden]),
+                ("ffn_norm", &[hidden]),
+                ("ffn_gate", &[512, hidden]),
+                ("ffn_up", &[512, hidden]),
+                ("ffn_down", &[hidden, 512]),
+            ] {
+                let dtype = if shape.len() == 1 { GgmlDType::F32 } else { dtype };
+                tensors.insert(format!("blk.{layer}.{part}.weight"), tensor(shape, dtype));
+            }
         }
+        Self { metadata: metadata("llama", own), tensors }
     }
 
     pub(crate) fn set(mut self, key: &str, value: Value) -> Self {
@@ -101,6 +125,30 @@ impl Gguf {
         gguf_file::write(&mut file, &metadata, &tensors).unwrap();
         file.into_inner()
     }
+}
+
+/// An architecture's own keys under its prefix, and a tokenizer of 64 tokens.
+fn metadata(architecture: &str, own: Vec<(&str, Value)>) -> BTreeMap<String, Value> {
+    let pre = if architecture == "llama" { "smollm" } else { "qwen2" };
+    let tokens: Vec<String> = ["<|begin|>", "<|end|>"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(('!'..).take(60).map(String::from))
+        .chain(["Ġ".to_owned(), "!!".to_owned()])
+        .collect();
+    let types = (0..64).map(|id| Value::I32(if id < 2 { 3 } else { 1 })).collect();
+    let common = [
+        ("general.architecture", Value::String(architecture.to_owned())),
+        ("tokenizer.ggml.model", Value::String("gpt2".to_owned())),
+        ("tokenizer.ggml.pre", Value::String(pre.to_owned())),
+        ("tokenizer.ggml.tokens", Value::Array(tokens.into_iter().map(Value::String).collect())),
+        ("tokenizer.ggml.token_type", Value::Array(types)),
+        ("tokenizer.ggml.merges", Value::Array(vec![Value::String("! !".to_owned())])),
+        ("tokenizer.ggml.eos_token_id", Value::U32(1)),
+    ];
+    let common = common.into_iter().map(|(key, value)| (key.to_owned(), value));
+    let own = own.into_iter().map(|(key, value)| (format!("{architecture}.{key}"), value));
+    own.chain(common).collect()
 }
 
 /// Rows of each head from halves to neighbours.

@@ -4,7 +4,7 @@
 
 pub(crate) mod gguf;
 
-use foretoken_model::{LlamaDecoder, LoadOptions, load};
+use foretoken_model::{LoadOptions, ModelDecoder, load};
 use foretoken_runtime::decoder::{Decoder, Row};
 use std::path::{Path, PathBuf};
 
@@ -19,11 +19,11 @@ pub(crate) fn tiny_model(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
-pub(crate) fn decoder(path: &Path, options: &LoadOptions) -> LlamaDecoder {
+pub(crate) fn decoder(path: &Path, options: &LoadOptions) -> ModelDecoder {
     load(path, options, &mut |_| {}).unwrap().decoder
 }
 
-pub(crate) fn host_row(decoder: &LlamaDecoder, index: usize) -> &[f32] {
+pub(crate) fn host_row(decoder: &ModelDecoder, index: usize) -> &[f32] {
     match decoder.row(index) {
         Row::Host(row) => row,
         other => panic!("a CPU decoder gave {other:?}"),

@@ -1,0 +1,67 @@
+//! The engines that can run a model, and one decoder type over all of them.
+
+use crate::decoder::LlamaDecoder;
+use crate::graph::GraphDecoder;
+use foretoken_runtime::decoder::{Decoder, DecoderError, ModelShape, Row, SessionRows, Slot};
+
+/// What runs the passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Engine {
+    /// The one made for the device.
+    #[default]
+    Auto,
+    /// Plain arithmetic on the CPU: slow, and what the others are tested against.
+    Reference,
+    /// Candle's tensors, on any device. The only engine of GPUs; on the CPU for tests.
+    Graph,
+}
+
+/// A model in the engine it was loaded for.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a process holds one or two of them")]
+pub enum ModelDecoder {
+    /// See [`Engine::Reference`].
+    Reference(LlamaDecoder),
+    /// See [`Engine::Graph`].
+    Graph(GraphDecoder),
+}
+
+/// Calls the method of whichever engine it is.
+macro_rules! each {
+    ($self:ident, $decoder:ident => $call:expr) => {
+        match $self {
+            Self::Reference($decoder) => $call,
+            Self::Graph($decoder) => $call,
+        }
+    };
+}
+
+impl Decoder for ModelDecoder {
+    fn shape(&self) -> &ModelShape {
+        each!(self, decoder => decoder.shape())
+    }
+
+    fn allocate(&mut self, capacity: usize) -> Result<Slot, DecoderError> {
+        each!(self, decoder => decoder.allocate(capacity))
+    }
+
+    fn len(&self, slot: Slot) -> usize {
+        each!(self, decoder => decoder.len(slot))
+    }
+
+    fn truncate(&mut self, slot: Slot, len: usize) {
+        each!(self, decoder => decoder.truncate(slot, len));
+    }
+
+    fn release(&mut self, slot: Slot) {
+        each!(self, decoder => decoder.release(slot));
+    }
+
+    fn forward(&mut self, batch: &[SessionRows<'_>]) -> Result<(), DecoderError> {
+        each!(self, decoder => decoder.forward(batch))
+    }
+
+    fn row(&self, index: usize) -> Row<'_> {
+        each!(self, decoder => decoder.row(index))
+    }
+}
