@@ -11,7 +11,8 @@ fn python_lists_and_calls_everything_by_reflection() {
     let verifier = Service::verifier();
     let draft_worker = Service::draft_worker("ngram");
     let orchestrator = Service::orchestrator(&verifier, &[&draft_worker], &[]);
-    let venv = std::env::var("FORETOKEN_TEST_VENV").expect("FORETOKEN_TEST_VENV has grpcio and grpcio-reflection");
+    let venv =
+        std::env::var("FORETOKEN_TEST_VENV").expect("FORETOKEN_TEST_VENV has grpcio and grpcio-reflection");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python/reflect.py");
     let output = Command::new(Path::new(&venv).join("bin/python"))
         .arg(script)

@@ -32,7 +32,8 @@ fn number(record: &Value, field: &str) -> i64 {
 fn check_record(record: &Value) {
     let tokens = record["tokens"].as_array().expect("tokens is a list");
     let count = |origin: &str| tokens.iter().filter(|token| token["origin"] == origin).count() as i64;
-    let text: String = tokens.iter().map(|token| token["text"].as_str().expect("a token has a text")).collect();
+    let text: String =
+        tokens.iter().map(|token| token["text"].as_str().expect("a token has a text")).collect();
     assert_eq!(record["text"].as_str(), Some(text.as_str()));
     assert_eq!(number(record, "output_tokens"), tokens.len() as i64);
     let all = count("accepted") + count("repair") + count("bonus") + count("plain");
@@ -85,7 +86,8 @@ fn plain_text_goes_to_stdout_and_the_table_to_stderr() {
 #[test]
 #[ignore = "needs FORETOKEN_TEST_MODEL and the foretoken binary"]
 fn a_seed_replays_and_chat_stops_by_itself() {
-    let args = ["--json", "--chat", "--temperature", "0.8", "--seed", "7", "--max-tokens", "40", "Say hello."];
+    let args =
+        ["--json", "--chat", "--temperature", "0.8", "--seed", "7", "--max-tokens", "40", "Say hello."];
     let (first, second) = (record(&generate(&args)), record(&generate(&args)));
     check_record(&first);
     assert_eq!(number(&first, "seed"), 7);
@@ -98,7 +100,8 @@ fn a_seed_replays_and_chat_stops_by_itself() {
 fn a_model_can_draft_for_itself() {
     let model = test_model();
     let draft = model.to_string_lossy();
-    let output = generate(&["--json", "--draft", &draft, "--draft-len", "3", "--max-tokens", "16", "Water boils at"]);
+    let output =
+        generate(&["--json", "--draft", &draft, "--draft-len", "3", "--max-tokens", "16", "Water boils at"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let record = record(&output);
     check_record(&record);
@@ -126,7 +129,15 @@ fn an_interrupt_cancels_and_still_prints_the_record() {
     let verifier = Service::verifier();
     let orchestrator = Service::orchestrator(&verifier, &[], &[]);
     let mut child = Command::new(foretoken())
-        .args(["generate", "--json", "--server", &orchestrator.address, "--max-tokens", "2000", "Once upon a time"])
+        .args([
+            "generate",
+            "--json",
+            "--server",
+            &orchestrator.address,
+            "--max-tokens",
+            "2000",
+            "Once upon a time",
+        ])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

@@ -27,7 +27,8 @@ pub fn foretoken() -> PathBuf {
 /// If FORETOKEN_TEST_MODEL does not name it; `tests/run` sets it.
 #[must_use]
 pub fn test_model() -> PathBuf {
-    let path = std::env::var_os("FORETOKEN_TEST_MODEL").expect("FORETOKEN_TEST_MODEL names the default model's file");
+    let path = std::env::var_os("FORETOKEN_TEST_MODEL")
+        .expect("FORETOKEN_TEST_MODEL names the default model's file");
     PathBuf::from(path)
 }
 
