@@ -114,6 +114,8 @@ impl<D: Decoder> ModelThread<D> {
 
     fn open(&mut self, command: OpenCommand) {
         let OpenCommand { open, lease, replies, opened } = command;
+        // A session whose stream has just ended must not keep its room from this one.
+        self.keep_leases();
         let stream = self.next_stream;
         self.next_stream += 1;
         let result = self.admit(&open).and_then(|()| {
