@@ -102,10 +102,11 @@ async fn a_slow_client_holds_up_itself_only() {
     assert!(slow.until(|tokens| !tokens.is_empty()).await.unwrap().is_none());
 
     // Its passes come to a halt: no more for as long as 20 answers of others take.
-    let last = std::cell::Cell::new(0);
+    let (last, still) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
     until("the slow client's passes stop", || {
         let passes = cluster.runtime.stats().passes;
-        last.replace(passes) == passes
+        still.set(if last.replace(passes) == passes { still.get() + 1 } else { 0 });
+        still.get() > 50
     })
     .await;
     let before = cluster.runtime.stats().passes;

@@ -82,6 +82,13 @@ async fn a_draining_verifier_finishes_its_answers_and_the_other_takes_the_new_on
     .await;
     let left = description.verifiers.iter().find(|state| !state.ready).unwrap();
     assert!(!left.reason.is_empty() && !left.message.is_empty(), "{left:?}");
+    // It ends with its last answer: who only watches its health does not hold it up.
+    let ended = std::time::Instant::now();
+    until_described(&node, "it has ended", |description| {
+        description.verifiers.iter().any(|state| state.reason == "UNREACHABLE")
+    })
+    .await;
+    assert!(ended.elapsed() < Duration::from_secs(5), "{:?}", ended.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
