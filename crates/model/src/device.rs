@@ -22,6 +22,15 @@ pub enum Device {
 pub struct DeviceError(String);
 
 impl Device {
+    /// Bytes free in the device's own memory; none where it has none, or does not say.
+    #[must_use]
+    pub fn free_memory(self) -> Option<u64> {
+        match self {
+            Self::Cpu | Self::Metal(_) => None,
+            Self::Cuda(number) => free_cuda_memory(number),
+        }
+    }
+
     /// Opens the device for tensors.
     pub(crate) fn open(self) -> Result<candle_core::Device, LoadError> {
         let opened = match self {
@@ -44,6 +53,19 @@ impl Device {
     pub(crate) fn refused(self, problem: String) -> LoadError {
         LoadError::Device { device: self.to_string(), problem }
     }
+}
+
+#[cfg(feature = "cuda")]
+fn free_cuda_memory(number: usize) -> Option<u64> {
+    use candle_core::backend::BackendDevice;
+    let device = candle_core::CudaDevice::new(number).ok()?;
+    let (free, _total) = device.cuda_stream().context().mem_get_info().ok()?;
+    Some(free as u64)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn free_cuda_memory(_number: usize) -> Option<u64> {
+    None
 }
 
 impl fmt::Display for Device {

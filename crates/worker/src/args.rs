@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use foretoken_model::LoadOptions;
+use foretoken_model::{Device, LoadOptions};
 use foretoken_runtime::{Limits, RuntimeConfig};
 use foretoken_transport::parse_duration;
 
@@ -19,11 +19,15 @@ pub struct ModelArgs {
     #[arg(long, env = "FORETOKEN_THREADS", value_name = "N")]
     pub threads: Option<usize>,
 
+    /// Where the model runs: cpu, cuda[:N] or metal[:N]; GPUs need a build with the feature of their name
+    #[arg(long, env = "FORETOKEN_DEVICE", value_name = "DEVICE", default_value_t = Device::Cpu)]
+    pub device: Device,
+
     /// Positions of the KV cache, for all sessions together [default: eight full contexts, or what fits the memory]
     #[arg(long, env = "FORETOKEN_KV_TOKENS", value_name = "TOKENS")]
     pub kv_tokens: Option<usize>,
 
-    /// MiB that weights and KV cache may take together [default: the memory available at start]
+    /// MiB that weights and KV cache may take together, of the device's own memory where it has some [default: what is available at start]
     #[arg(long, env = "FORETOKEN_MEMORY_LIMIT", value_name = "MIB")]
     pub memory_limit: Option<u64>,
 
@@ -54,7 +58,19 @@ pub struct ModelArgs {
 
 impl ModelArgs {
     pub(crate) fn load_options(&self) -> LoadOptions {
-        LoadOptions { max_context: self.max_context, threads: self.threads, ..LoadOptions::default() }
+        LoadOptions {
+            max_context: self.max_context,
+            threads: self.threads,
+            device: self.device,
+            ..LoadOptions::default()
+        }
+    }
+
+    fn memory_available(&self) -> Option<u64> {
+        match self.device {
+            Device::Cuda(_) => self.device.free_memory(),
+            Device::Cpu | Device::Metal(_) => memory_available(),
+        }
     }
 
     pub(crate) fn runtime_config(&self) -> RuntimeConfig {
@@ -65,7 +81,7 @@ impl ModelArgs {
                 ..Limits::default()
             },
             kv_tokens: self.kv_tokens,
-            memory_limit: self.memory_limit.map(|mib| mib << 20).or_else(memory_available),
+            memory_limit: self.memory_limit.map(|mib| mib << 20).or_else(|| self.memory_available()),
             queue: self.queue,
             row_budget: self.row_budget,
             prefill_chunk: self.prefill_chunk,

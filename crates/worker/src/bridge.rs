@@ -27,11 +27,13 @@ where
     Incoming<O, F>: TryFrom<Q, Error = Problem>,
 {
     let message = incoming.message().await.map_err(from_transport)?;
-    let message = message.ok_or_else(|| Problem::new(Reason::OpenFirst, "the stream ended before its Open"))?;
+    let message =
+        message.ok_or_else(|| Problem::new(Reason::OpenFirst, "the stream ended before its Open"))?;
     match Incoming::try_from(message)? {
         Incoming::Open(open) => Ok(*open),
         Incoming::Frame(_) | Incoming::BadFrame { .. } | Incoming::Close => {
-            Err(Problem::new(Reason::OpenFirst, "the first message must be an Open; no session is known yet").into())
+            Err(Problem::new(Reason::OpenFirst, "the first message must be an Open; no session is known yet")
+                .into())
         }
     }
 }
@@ -139,9 +141,10 @@ where
                 Taken::Answered(S::refused(Refusal { seq, kind }))
             }
             Ok(Incoming::Close) => Taken::Close,
-            Ok(Incoming::Open(_)) => {
-                Taken::Broken(Problem::new(Reason::OpenTwice, "this stream has a session; open another stream"))
-            }
+            Ok(Incoming::Open(_)) => Taken::Broken(Problem::new(
+                Reason::OpenTwice,
+                "this stream has a session; open another stream",
+            )),
             Err(problem) => Taken::Broken(problem),
         }
     }

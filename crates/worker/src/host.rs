@@ -70,7 +70,11 @@ impl Host {
     ///
     /// # Errors
     /// If weights and KV cache do not fit the memory allowed, or a setting cannot work.
-    pub fn start<D: Decoder>(decoder: D, tokenizer: Tokenizer, config: &RuntimeConfig) -> Result<Self, StartError> {
+    pub fn start<D: Decoder>(
+        decoder: D,
+        tokenizer: Tokenizer,
+        config: &RuntimeConfig,
+    ) -> Result<Self, StartError> {
         let runtime = Runtime::start(decoder, config)?;
         let shape = runtime.shape();
         tracing::info!(

@@ -80,7 +80,8 @@ impl Decoder for GraphDecoder {
         if spans.is_empty() {
             return Ok(());
         }
-        let logits = Pass::run(&self.model, &mut self.slots, batch, &spans).map_err(|error| backend(&error))?;
+        let logits =
+            Pass::run(&self.model, &mut self.slots, batch, &spans).map_err(|error| backend(&error))?;
         if let Some(logits) = logits {
             // Rows beyond the tokenizer's vocabulary are padding.
             let rows = logits.narrow(1, 0, vocab_size).and_then(|rows| rows.flatten_all()?.to_vec1());
