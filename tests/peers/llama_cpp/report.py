@@ -35,7 +35,8 @@ class Report:
                  f"{one.our_ms / figures[threads, context, min(self.args.rows)].our_ms:.2f}",
                  f"{one.our_ms / one.bound_ms:.2f}"]
                 for (threads, context, size), one in sorted(figures.items())]
-        header = ["threads", "context", "rows", "ours, ms", "llama.cpp, ms", "ratio", "ours / T(1)", "ours / bound"]
+        base = f"ours / T({min(self.args.rows)})"
+        header = ["threads", "context", "rows", "ours, ms", "llama.cpp, ms", "ratio", base, "ours / bound"]
         self.sections.append(f"### One pass, {pathlib.Path(model).name}\n\n" + table(header, rows))
 
         judged = {(context, size): one for (threads, context, size), one in figures.items()
@@ -93,6 +94,9 @@ class Report:
         """The whole text."""
         head = (f"llama.cpp of llama-cpp-python {self.args.version}; limits for {self.args.judged_threads} threads; medians of "
                 f"{self.args.rounds} interleaved rounds of {self.args.repeats} passes; ratios are llama.cpp / ours")
+        if self.args.load > 0.5:
+            head += (f"\n\n**The machine was not idle**: its load was {self.args.load:.1f} before the first figure. llama.cpp's "
+                     "threads wait for each other by spinning, which other work makes many times slower.")
         verdicts = table(["figure", "measured", "limit", ""], self.verdicts)
         return "\n\n".join([head, *self.sections, "### Limits\n\n" + verdicts])
 

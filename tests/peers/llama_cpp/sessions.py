@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import http.client
 import json
+import os
 import signal
 import socket
 import statistics
@@ -64,7 +65,8 @@ def ours(foretoken, model, args):
         done = subprocess.run(words, check=True, text=True, stdout=subprocess.PIPE)
         return json.loads(done.stdout)["output_tokens"]
 
-    with service(up, lambda: accepts(address)):
+    threads = {**os.environ, "FORETOKEN_THREADS": str(args.judged_threads)}
+    with service(up, lambda: accepts(address), threads):
         counts, seconds = all_at_once(generate, args)
     return sum(counts) / seconds, min(counts)
 
@@ -72,7 +74,7 @@ def ours(foretoken, model, args):
 def theirs(llama_server, model, args):
     port = free_port()
     room = args.sessions * (args.tokens + PROMPT_ROOM)
-    threads = str(max(args.threads))
+    threads = str(args.judged_threads)
     serve = [llama_server, "--model", model, "--port", str(port), "--parallel", str(args.sessions), "--ctx-size",
              str(room), "--threads", threads, "--threads-batch", threads, "--no-webui"]
 
@@ -99,9 +101,9 @@ def all_at_once(generate, args):
 
 
 @contextlib.contextmanager
-def service(words, ready):
+def service(words, ready, environment=None):
     """Runs a service until the block ends."""
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         end = time.monotonic() + READY
         while not ready():

@@ -50,7 +50,7 @@ fn pass(args: &PassArgs) -> Result<ExitCode> {
         let mut passes = loaded(&path, threads, &contexts, &rows, args.logits, &progress)?;
         let mut memory = Memory::new(threads, passes.bytes(*contexts.last().unwrap_or(&0)));
         for &context in &contexts {
-            bar.set_message(format!("{threads} threads, context {context}"));
+            bar.set_message(format!("threads {threads}, context {context}"));
             let measured = measure(&mut passes, &mut memory, context, &rows, args.repeats, &bar)?;
             if !args.json {
                 bar.suspend(|| print(&report::text(&measured, color)))?;
