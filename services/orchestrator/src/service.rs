@@ -68,7 +68,13 @@ impl GenerateService {
         let admitted = admit(request, &target, &self.config)?;
         let span = tracing::Span::current();
         span.record("request_id", admitted.started.request_id.as_str());
-        let verifier = self.pool.open_verifier(&admitted.plan.verify_open()).await?;
+        let patience = self.config.timeouts.verify;
+        let open = admitted.plan.verify_open();
+        let verifier =
+            tokio::time::timeout(patience, self.pool.open_verifier(&open)).await.map_err(|_| {
+                let message = format!("no verifier opened a session within {} ms", patience.as_millis());
+                Problem::new(Reason::VerifierTimeout, message).retry_after(Duration::from_secs(1))
+            })??;
         Ok(Job {
             arrived,
             permit,
