@@ -4,7 +4,7 @@
 //! replies of `foretoken-engine`'s conversation; the thread gathers the rows that all sessions want into
 //! passes, and turns logits into verdicts, plain tokens or drafts where they are.
 //!
-//! Never here: gRPC, candle, text. The way of a frame: [`handle`] → `thread` → `session` (agree on the
+//! Never here: gRPC, candle, text. The way of a frame: `handle` → `thread` → `session` (agree on the
 //! text, queue) → `pass` (one forward for everyone) → `judge` → reply.
 
 mod config;

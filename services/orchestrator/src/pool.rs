@@ -1,6 +1,6 @@
 //! The workers an orchestrator knows, and which of them can be used now.
 //!
-//! One task per worker ([`watch`]) asks what it runs and follows its health; requests only read. The first
+//! One task per worker (`watch`) asks what it runs and follows its health; requests only read. The first
 //! verifier that answers defines the pool's [`Target`]; workers that do not fit it are left out, with a
 //! reason.
 
