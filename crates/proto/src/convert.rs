@@ -59,14 +59,19 @@ fn lattice_from_wire(wire: v1::LatticeQ, position: usize) -> Result<Lattice, Pro
             .ok_or_else(|| Problem::field(field(), "the id differences add up beyond 32 bits"))?;
     }
     // The vocabulary is checked where it is known: by Block::check.
-    Lattice::from_parts(ids, wire.counts, usize::MAX).map_err(|error| Problem::field(field(), error.to_string()))
+    Lattice::from_parts(ids, wire.counts, usize::MAX)
+        .map_err(|error| Problem::field(field(), error.to_string()))
 }
 
 fn lattices_from_wire(wire: Vec<v1::LatticeQ>) -> Result<Option<Vec<Lattice>>, Problem> {
     if wire.is_empty() {
         return Ok(None);
     }
-    wire.into_iter().enumerate().map(|(position, q)| lattice_from_wire(q, position)).collect::<Result<_, _>>().map(Some)
+    wire.into_iter()
+        .enumerate()
+        .map(|(position, q)| lattice_from_wire(q, position))
+        .collect::<Result<_, _>>()
+        .map(Some)
 }
 
 fn lattices_to_wire(q: Option<&Vec<Lattice>>) -> Vec<v1::LatticeQ> {

@@ -40,7 +40,9 @@ impl Node {
 
     /// Waits until it reports SERVING.
     pub async fn healthy(&self) {
-        wait_healthy(self.channel(), self.service, Duration::from_secs(30)).await.expect("the node becomes healthy");
+        wait_healthy(self.channel(), self.service, Duration::from_secs(30))
+            .await
+            .expect("the node becomes healthy");
     }
 
     /// Ends it now: streams break, the port is closed.
@@ -150,7 +152,8 @@ impl Cluster {
         for source in drafts {
             draft_workers.push(draft_worker(source).await);
         }
-        let orchestrator = orchestrator(config, &[&verifier], &draft_workers.iter().collect::<Vec<_>>()).await;
+        let orchestrator =
+            orchestrator(config, &[&verifier], &draft_workers.iter().collect::<Vec<_>>()).await;
         let cluster = Self { orchestrator, verifier, runtime, draft_workers };
         cluster.orchestrator.healthy().await;
         cluster.settled().await;

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use foretoken_acceptance::{Distribution, Lattice, LatticeShape, Proposal, Sampling, overlap, repair, threshold};
+use foretoken_acceptance::{
+    Distribution, Lattice, LatticeShape, Proposal, Sampling, overlap, repair, threshold,
+};
 use foretoken_engine::conversation::{
     Ask, Block, DraftFrame, DraftOpen, DraftReply, Drafted, Refusal, RunEnd, RunFinished, RunToken, Verdict,
     VerifyFrame, VerifyOpen, VerifyReply, WorkerText, WorkerTimes,
@@ -54,7 +56,8 @@ impl<R> std::fmt::Debug for TableVerifier<R> {
 }
 
 fn distribution(table: &Table, text: &[u32], sampling: &Sampling) -> Distribution {
-    Distribution::from_logits(&TableModel::logits_of(&table(text)), sampling).expect("a table's row is a distribution")
+    Distribution::from_logits(&TableModel::logits_of(&table(text)), sampling)
+        .expect("a table's row is a distribution")
 }
 
 impl<R: Rule> TableVerifier<R> {
@@ -136,7 +139,9 @@ impl<R: Rule> Verifier for TableVerifier<R> {
 
 fn count_down(left: &mut Option<usize>) -> Result<(), LinkError> {
     match left {
-        Some(0) => Err(LinkError { reason: "SCRIPTED".into(), message: "the script breaks the link here".into() }),
+        Some(0) => {
+            Err(LinkError { reason: "SCRIPTED".into(), message: "the script breaks the link here".into() })
+        }
         Some(left) => {
             *left -= 1;
             Ok(())

@@ -133,7 +133,8 @@ pub fn clocked_table(seed: u64, vocab_size: usize, period: usize, zeros: u64) ->
 }
 
 fn random_probs(seed: u64, visible: &[u32], vocab_size: usize, zeros: u64) -> Vec<f64> {
-    let mut state = visible.iter().fold(mix(seed), |state, &token| mix(state ^ u64::from(token).wrapping_add(1)));
+    let mut state =
+        visible.iter().fold(mix(seed), |state, &token| mix(state ^ u64::from(token).wrapping_add(1)));
     let mut weights: Vec<f64> = (0..vocab_size)
         .map(|_| {
             state = mix(state);

@@ -38,7 +38,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         source = Source::load(&args) => source?,
         () = &mut shutdown => return Ok(()),
     };
-    serve(args.listen.server_config(service_name::DRAFT_WORKER), source, listener, Drain::new(), shutdown).await?;
+    serve(args.listen.server_config(service_name::DRAFT_WORKER), source, listener, Drain::new(), shutdown)
+        .await?;
     telemetry.shutdown().await;
     Ok(())
 }

@@ -46,7 +46,8 @@ impl NgramSession {
             Err(RefusalKind::Invalid { reason: "OUT_OF_RANGE".into(), field: field.into(), message })
         };
         if frame.draft_len > self.limits.max_draft_len {
-            let message = format!("draft_len is {}; the limit is {}", frame.draft_len, self.limits.max_draft_len);
+            let message =
+                format!("draft_len is {}; the limit is {}", frame.draft_len, self.limits.max_draft_len);
             return out_of_range("draft_len", message);
         }
         if frame.text.start > self.reserve_len {

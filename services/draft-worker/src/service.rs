@@ -59,8 +59,11 @@ impl DraftService {
             }
             Source::Ngram { config, limits } => {
                 let permit = Arc::clone(&self.ngram_sessions).try_acquire_owned().map_err(|_| {
-                    Problem::new(Reason::SessionsFull, format!("all {} sessions are taken", limits.max_sessions))
-                        .retry_after(Duration::from_millis(500))
+                    Problem::new(
+                        Reason::SessionsFull,
+                        format!("all {} sessions are taken", limits.max_sessions),
+                    )
+                    .retry_after(Duration::from_millis(500))
                 })?;
                 let session = NgramSession::new(*config, *limits, &open, permit);
                 Ok(bridge(session, incoming, self.drain.clone()))
@@ -98,7 +101,9 @@ impl DraftWorker for DraftService {
         request: Request<Streaming<v1::DraftRequest>>,
     ) -> Result<Response<Self::DraftStream>, Status> {
         if self.drain.is_draining() {
-            return Err(Problem::new(Reason::Draining, "this draft worker is shutting down; ask another").into());
+            return Err(
+                Problem::new(Reason::Draining, "this draft worker is shutting down; ask another").into()
+            );
         }
         let span = tracing::info_span!("draft_session");
         propagation::set_parent(&span, propagation::extract(request.metadata()));

@@ -28,9 +28,12 @@ impl Source {
     pub(crate) async fn load(args: &Args) -> anyhow::Result<Self> {
         let (min_match, max_match) = (args.ngram_min_match, args.ngram_max_match);
         if min_match == 0 || min_match > max_match {
-            bail!("--ngram-min-match is {min_match}; it must be at least 1 and at most --ngram-max-match, {max_match}");
+            bail!(
+                "--ngram-min-match is {min_match}; it must be at least 1 and at most --ngram-max-match, {max_match}"
+            );
         }
-        let lattice = LatticeShape::new(args.lattice_k, args.lattice_n).context("--lattice-k and --lattice-n")?;
+        let lattice =
+            LatticeShape::new(args.lattice_k, args.lattice_n).context("--lattice-k and --lattice-n")?;
         match &args.model {
             DraftModel::Ngram => Ok(Self::Ngram {
                 config: NgramConfig { max_match, min_match, ..NgramConfig::default() },

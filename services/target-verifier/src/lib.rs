@@ -40,7 +40,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         host = loading => host.context("the model's loader panicked")??,
         () = &mut shutdown => return Ok(()),
     };
-    serve(args.listen.server_config(service_name::TARGET_VERIFIER), host, listener, Drain::new(), shutdown).await?;
+    serve(args.listen.server_config(service_name::TARGET_VERIFIER), host, listener, Drain::new(), shutdown)
+        .await?;
     telemetry.shutdown().await;
     Ok(())
 }

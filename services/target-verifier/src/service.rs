@@ -6,7 +6,9 @@ use foretoken_proto::v1;
 use foretoken_proto::v1::target_verifier_server::{TargetVerifier, TargetVerifierServer};
 use foretoken_telemetry::propagation;
 use foretoken_transport::{Drain, MapStatus};
-use foretoken_worker::{Host, ReplyStream, bridge, check_tokenizer, first_open, open_problem, tokenizer_chunks};
+use foretoken_worker::{
+    Host, ReplyStream, bridge, check_tokenizer, first_open, open_problem, tokenizer_chunks,
+};
 use tonic::{Request, Response, Status, Streaming};
 use tracing::Instrument;
 

@@ -43,7 +43,9 @@ impl TryFrom<v1::DraftFrame> for DraftFrame {
 impl From<DraftReply> for v1::DraftResponse {
     fn from(reply: DraftReply) -> Self {
         let kind = match reply {
-            DraftReply::Opened { cached_len } => Kind::Opened(v1::SessionOpened { cached_len: narrow(cached_len) }),
+            DraftReply::Opened { cached_len } => {
+                Kind::Opened(v1::SessionOpened { cached_len: narrow(cached_len) })
+            }
             DraftReply::Drafted(drafted) => Kind::Drafted(v1::Drafted {
                 seq: drafted.seq,
                 epoch: drafted.epoch,

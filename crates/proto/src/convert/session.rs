@@ -153,7 +153,9 @@ impl From<Refusal> for WireRefusal {
             RefusalKind::NeedPrefix { have_len } => {
                 Self::NeedPrefix(v1::NeedPrefix { seq, have_len: narrow(have_len) })
             }
-            RefusalKind::Overloaded { retry_after_ms } => Self::Overloaded(v1::Overloaded { seq, retry_after_ms }),
+            RefusalKind::Overloaded { retry_after_ms } => {
+                Self::Overloaded(v1::Overloaded { seq, retry_after_ms })
+            }
             RefusalKind::Invalid { reason, field, message } => {
                 Self::Invalid(v1::Invalid { seq, reason: reason.into(), field: field.into(), message })
             }
@@ -171,9 +173,10 @@ impl From<WireRefusal> for Refusal {
             WireRefusal::Overloaded(v1::Overloaded { seq, retry_after_ms }) => {
                 Self { seq, kind: RefusalKind::Overloaded { retry_after_ms } }
             }
-            WireRefusal::Invalid(v1::Invalid { seq, reason, field, message }) => {
-                Self { seq, kind: RefusalKind::Invalid { reason: reason.into(), field: field.into(), message } }
-            }
+            WireRefusal::Invalid(v1::Invalid { seq, reason, field, message }) => Self {
+                seq,
+                kind: RefusalKind::Invalid { reason: reason.into(), field: field.into(), message },
+            },
         }
     }
 }

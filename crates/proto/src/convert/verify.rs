@@ -71,7 +71,9 @@ impl TryFrom<v1::VerifyFrame> for VerifyFrame {
 impl From<VerifyReply> for v1::VerifyResponse {
     fn from(reply: VerifyReply) -> Self {
         let kind = match reply {
-            VerifyReply::Opened { cached_len } => Kind::Opened(v1::SessionOpened { cached_len: narrow(cached_len) }),
+            VerifyReply::Opened { cached_len } => {
+                Kind::Opened(v1::SessionOpened { cached_len: narrow(cached_len) })
+            }
             VerifyReply::Verdict(verdict) => Kind::Verdict(v1::Verdict {
                 seq: verdict.seq,
                 epoch: verdict.epoch,
@@ -100,9 +102,7 @@ impl From<VerifyReply> for v1::VerifyResponse {
                 WireRefusal::Overloaded(overloaded) => Kind::Overloaded(overloaded),
                 WireRefusal::Invalid(invalid) => Kind::Invalid(invalid),
             },
-            VerifyReply::Draining => {
-                Kind::Notice(v1::Notice { kind: v1::notice::Kind::Draining.into() })
-            }
+            VerifyReply::Draining => Kind::Notice(v1::Notice { kind: v1::notice::Kind::Draining.into() }),
         };
         Self { kind: Some(kind) }
     }
@@ -166,7 +166,9 @@ impl TryFrom<WireEnd> for RunEnd {
             WireEnd::Grant => Ok(Self::Grant),
             WireEnd::Context => Ok(Self::Context),
             WireEnd::Superseded => Ok(Self::Superseded),
-            WireEnd::Unspecified => Err(Problem::field("reason", "reason is unspecified; a finished run has one")),
+            WireEnd::Unspecified => {
+                Err(Problem::field("reason", "reason is unspecified; a finished run has one"))
+            }
         }
     }
 }
