@@ -2,7 +2,10 @@
 
 use crate::decoder::LlamaDecoder;
 use crate::graph::GraphDecoder;
-use foretoken_runtime::decoder::{Decoder, DecoderError, ModelShape, Row, SessionRows, Slot};
+use foretoken_acceptance::Sampling;
+use foretoken_runtime::decoder::{
+    Decoder, DecoderError, ModelShape, Row, RowAnswer, RowAsk, SessionRows, Slot,
+};
 
 /// What runs the passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -59,6 +62,10 @@ impl Decoder for ModelDecoder {
 
     fn forward(&mut self, batch: &[SessionRows<'_>]) -> Result<(), DecoderError> {
         each!(self, decoder => decoder.forward(batch))
+    }
+
+    fn judge(&self, sampling: &Sampling, asks: &[RowAsk<'_>]) -> Option<Vec<RowAnswer>> {
+        each!(self, decoder => decoder.judge(sampling, asks))
     }
 
     fn row(&self, index: usize) -> Row<'_> {

@@ -12,8 +12,9 @@ use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::Value;
 use common::gguf::Gguf;
 use common::{decoder, host_row, tiny_model};
+use foretoken_acceptance::{Distribution, Proposal, Sampling, repair, threshold};
 use foretoken_model::{Device, Engine, LoadOptions, ModelDecoder, load};
-use foretoken_runtime::decoder::{Decoder, DecoderError, SessionRows, Slot};
+use foretoken_runtime::decoder::{Decoder, DecoderError, RowAsk, SessionRows, Slot};
 use std::path::Path;
 
 const TINY: [&str; 7] = [
@@ -189,6 +190,37 @@ fn slots_keep_the_contract() {
     graph.forward(&[]).unwrap();
     graph.release(slot);
     assert_eq!((graph.len(slot), graph.allocate(0).unwrap()), (0, slot));
+}
+
+#[test]
+fn rows_are_judged_where_they_lie_and_can_still_be_read() {
+    let path = tiny_model("padded-llama3-f16");
+    let (mut graph, mut reference) = (graph(&path), reference(&path));
+    let sampling = Sampling::new(0.8, 0, 1.0, 0.0).unwrap();
+    let asks: Vec<_> = (0..3u32)
+        .map(|row| RowAsk {
+            row: row as usize,
+            drafted: (row < 2).then_some((row + 7, Proposal::OneHot(row + 7))),
+            coin: 0.4,
+        })
+        .collect();
+    assert!(graph.judge(&sampling, &asks).is_none(), "no pass has run");
+    let slot = graph.allocate(8).unwrap();
+    graph.forward(&[SessionRows { slot, tokens: &[1, 2, 3, 4], logits: 3 }]).unwrap();
+    let judged = graph.judge(&sampling, &asks).unwrap();
+    for (ask, judged) in asks.iter().zip(judged) {
+        let p = Distribution::from_logits(host_row(&graph, ask.row), &sampling).unwrap();
+        match ask.drafted {
+            Some((token, q)) => {
+                assert!((judged.threshold - threshold(&p, q, token)).abs() < 1e-12);
+                assert_eq!(judged.token, repair(&p, q, ask.coin));
+            }
+            None => assert_eq!(judged.token, p.draw(ask.coin)),
+        }
+    }
+    let slot = reference.allocate(8).unwrap();
+    reference.forward(&[SessionRows { slot, tokens: &[1, 2, 3, 4], logits: 3 }]).unwrap();
+    assert!(reference.judge(&sampling, &asks).is_none(), "rows in host memory are read");
 }
 
 #[test]

@@ -1,8 +1,10 @@
-//! What the runtime asks of a model: a ragged pass, the rows asked for, and O(1) truncation.
+//! What the runtime asks of a model: a ragged pass, the rows asked for or what follows from them, and
+//! O(1) truncation.
 //!
 //! Implemented by `foretoken-model` over candle and by the test kit's table models. Nothing here
-//! samples, batches or knows of sessions beyond their cache slots.
+//! batches or knows of sessions beyond their cache slots.
 
+use foretoken_acceptance::{Proposal, Sampling};
 use thiserror::Error;
 
 /// What a loaded model is and what it costs.
@@ -41,12 +43,36 @@ pub struct SessionRows<'a> {
 
 /// The next-token logits of one row.
 ///
-/// An enum because a device-side decoder will hand out rows that never leave the device.
+/// An enum because a device may come to hand out rows in other forms. What it can answer without
+/// giving a row away goes through [`Decoder::judge`].
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Row<'a> {
     /// `vocab_size` logits in host memory.
     Host(&'a [f32]),
+}
+
+/// What is to be known of one row, in a form that a device can answer without giving the row away.
+#[derive(Debug, Clone, Copy)]
+pub struct RowAsk<'a> {
+    /// The row, counted as in [`Decoder::row`].
+    pub row: usize,
+    /// The token drafted for the row's position and what it was drawn from; none where a token is
+    /// only to be drawn.
+    pub drafted: Option<(u32, Proposal<'a>)>,
+    /// The coin of the draw.
+    pub coin: f64,
+}
+
+/// The answer to an [`RowAsk`], with p the row's distribution after all sampling parameters.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RowAnswer {
+    /// min(1, p/q) of the drafted token; 0 without one.
+    pub threshold: f64,
+    /// Σ min(p, q); 0 without a drafted token.
+    pub overlap: f64,
+    /// Drawn from norm(max(0, p − q)), or from p without a drafted token.
+    pub token: u32,
 }
 
 /// Why a decoder could not do what it was asked.
@@ -104,6 +130,15 @@ pub trait Decoder: Send + 'static {
     /// Tokens and capacities are checked before anything is fed, so [`DecoderError::Token`] and
     /// [`DecoderError::Capacity`] leave all slots as they were.
     fn forward(&mut self, batch: &[SessionRows<'_>]) -> Result<(), DecoderError>;
+
+    /// Answers where the rows lie, to the rounding of `foretoken_acceptance` on the same rows; none
+    /// where the decoder would rather have its rows read, as one in host memory always does.
+    ///
+    /// Rows that are no distribution, such as those with a NaN, are never answered: reading them
+    /// tells what is wrong.
+    fn judge(&self, _sampling: &Sampling, _asks: &[RowAsk<'_>]) -> Option<Vec<RowAnswer>> {
+        None
+    }
 
     /// The `index`-th row asked for in the last pass, counted over the batch in its order.
     ///

@@ -6,7 +6,7 @@ use foretoken_acceptance::{
 };
 use foretoken_engine::conversation::{Block, Verdict};
 
-use crate::decoder::{Decoder, Row};
+use crate::decoder::{Decoder, Row, RowAnswer, RowAsk};
 
 /// Buffers for one row at a time, kept warm.
 #[derive(Debug, Default)]
@@ -19,6 +19,24 @@ impl Judge {
         match decoder.row(row) {
             Row::Host(logits) => self.p.fill(logits, sampling),
         }
+    }
+
+    /// Answers for one row as the device would.
+    fn answer<D: Decoder>(
+        &mut self,
+        decoder: &D,
+        sampling: &Sampling,
+        ask: &RowAsk<'_>,
+    ) -> Result<RowAnswer, LogitsError> {
+        self.read(decoder, ask.row, sampling)?;
+        Ok(match ask.drafted {
+            Some((token, q)) => RowAnswer {
+                threshold: threshold(&self.p, q, token),
+                overlap: overlap(&self.p, q),
+                token: repair(&self.p, q, ask.coin),
+            },
+            None => RowAnswer { threshold: 0.0, overlap: 0.0, token: self.p.draw(ask.coin) },
+        })
     }
 
     /// The verifier's half of the token rule: rows `first_row..` are those at the block's positions and
@@ -40,24 +58,35 @@ impl Judge {
             overlaps: Vec::with_capacity(gamma),
             ..Verdict::default()
         };
-        let repair_coins = keys.repair();
-        for (i, &token) in block.tokens.iter().enumerate() {
-            self.read(decoder, first_row + i, sampling)?;
-            let q = match &block.q {
-                Some(q) => Proposal::Lattice(&q[i]),
-                None => Proposal::OneHot(token),
+        let (repairs, bonus) = (keys.repair(), keys.bonus());
+        let asks: Vec<RowAsk<'_>> = (0..=gamma)
+            .map(|i| {
+                let drafted = block.tokens.get(i).map(|&token| match &block.q {
+                    Some(q) => (token, Proposal::Lattice(&q[i])),
+                    None => (token, Proposal::OneHot(token)),
+                });
+                let coins = if drafted.is_some() { &repairs } else { &bonus };
+                RowAsk { row: first_row + i, drafted, coin: coins.coin((start + i) as u64, epoch) }
+            })
+            .collect();
+        let device = decoder.judge(sampling, &asks).filter(|answers| answers.len() == asks.len());
+        for (i, ask) in asks.iter().enumerate() {
+            let judged = match &device {
+                Some(answers) => answers[i],
+                None => self.answer(decoder, sampling, ask)?,
             };
-            let threshold = threshold(&self.p, q, token);
-            verdict.thresholds.push(threshold);
-            verdict.repairs.push(repair(&self.p, q, repair_coins.coin((start + i) as u64, epoch)));
-            verdict.overlaps.push(overlap(&self.p, q));
-            if threshold == 0.0 {
+            if ask.drafted.is_none() {
+                verdict.bonus = Some(judged.token);
+                break;
+            }
+            verdict.thresholds.push(judged.threshold);
+            verdict.repairs.push(judged.token);
+            verdict.overlaps.push(judged.overlap);
+            if judged.threshold == 0.0 {
                 // Nothing passes here, so nothing behind it can matter.
-                return Ok(verdict);
+                break;
             }
         }
-        self.read(decoder, first_row + gamma, sampling)?;
-        verdict.bonus = Some(self.p.draw(keys.bonus().coin((start + gamma) as u64, epoch)));
         Ok(verdict)
     }
 
@@ -70,8 +99,11 @@ impl Judge {
         coins: &CoinKey,
         at: (usize, u64),
     ) -> Result<u32, LogitsError> {
-        self.read(decoder, row, sampling)?;
-        Ok(self.p.draw(coins.coin(at.0 as u64, at.1)))
+        let ask = RowAsk { row, drafted: None, coin: coins.coin(at.0 as u64, at.1) };
+        match decoder.judge(sampling, &[ask]).as_deref() {
+            Some([judged]) => Ok(judged.token),
+            _ => self.answer(decoder, sampling, &ask).map(|judged| judged.token),
+        }
     }
 
     /// One drafted token for `position`, and the lattice it was drawn from; none if greedy.
@@ -84,13 +116,104 @@ impl Judge {
         coins: &CoinKey,
         at: (usize, u64),
     ) -> Result<(u32, Option<Lattice>), LogitsError> {
-        self.read(decoder, row, sampling)?;
         if sampling.is_greedy() {
-            return Ok((self.p.argmax(), None));
+            return Ok((self.plain(decoder, row, sampling, coins, at)?, None));
         }
+        self.read(decoder, row, sampling)?;
         let mut lattice = Lattice::default();
         lattice.fill(&self.p, shape);
         let token = lattice.draw(coins.word(at.0 as u64, at.1));
         Ok((token, Some(lattice)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decoder::{DecoderError, ModelShape, SessionRows, Slot};
+    use foretoken_acceptance::RequestKeys;
+    use std::cell::Cell;
+
+    /// Fixed rows; some kinds of it answer for them, and count how often a row was read all the same.
+    struct Rows {
+        rows: Vec<Vec<f32>>,
+        answers: fn(&Rows, &Sampling, &[RowAsk<'_>]) -> Option<Vec<RowAnswer>>,
+        read: Cell<usize>,
+    }
+
+    impl Decoder for Rows {
+        fn shape(&self) -> &ModelShape {
+            unreachable!("a judge asks for rows only")
+        }
+        fn allocate(&mut self, _capacity: usize) -> Result<Slot, DecoderError> {
+            Ok(Slot(0))
+        }
+        fn len(&self, _slot: Slot) -> usize {
+            0
+        }
+        fn truncate(&mut self, _slot: Slot, _len: usize) {}
+        fn release(&mut self, _slot: Slot) {}
+        fn forward(&mut self, _batch: &[SessionRows<'_>]) -> Result<(), DecoderError> {
+            Ok(())
+        }
+        fn judge(&self, sampling: &Sampling, asks: &[RowAsk<'_>]) -> Option<Vec<RowAnswer>> {
+            (self.answers)(self, sampling, asks)
+        }
+        fn row(&self, index: usize) -> Row<'_> {
+            self.read.set(self.read.get() + 1);
+            Row::Host(&self.rows[index])
+        }
+    }
+
+    /// Answers as a device would, by the rules themselves.
+    fn device(rows: &Rows, sampling: &Sampling, asks: &[RowAsk<'_>]) -> Option<Vec<RowAnswer>> {
+        let host = Rows { rows: rows.rows.clone(), answers: |_, _, _| None, read: Cell::new(0) };
+        let mut judge = Judge::default();
+        asks.iter().map(|ask| judge.answer(&host, sampling, ask).ok()).collect()
+    }
+
+    fn outcome(
+        answers: fn(&Rows, &Sampling, &[RowAsk<'_>]) -> Option<Vec<RowAnswer>>,
+        sampling: &Sampling,
+        block: &Block,
+    ) -> (Verdict, u32, u32, usize) {
+        let rows = (0..5).map(|r| (0..8).map(|t| ((r * 5 + t * 3) % 7) as f32).collect()).collect();
+        let rows = Rows { rows, answers, read: Cell::new(0) };
+        let keys = RequestKeys::new(3, 0);
+        let mut judge = Judge::default();
+        let verdict = judge.verdict(&rows, 1, sampling, &keys.verifier(), block, (9, 2)).unwrap();
+        let plain = judge.plain(&rows, 0, sampling, &keys.verifier().plain(), (9, 2)).unwrap();
+        let (draft, _) =
+            judge.draft(&rows, 0, sampling, LatticeShape::default(), &keys.draft(), (9, 2)).unwrap();
+        (verdict, plain, draft, rows.read.get())
+    }
+
+    #[test]
+    fn a_device_that_answers_gives_the_same_verdicts_and_its_rows_are_not_read() {
+        let sampled = Sampling::new(1.5, 0, 1.0, 0.0).unwrap();
+        for sampling in [sampled, Sampling::GREEDY] {
+            for tokens in [vec![1, 2, 3], vec![3, 0, 6], Vec::new()] {
+                let block = Block { tokens, q: None };
+                let host = outcome(|_, _, _| None, &sampling, &block);
+                let device = outcome(device, &sampling, &block);
+                assert_eq!((&device.0, device.1, device.2), (&host.0, host.1, host.2));
+                // A sampled draft needs its lattice, which is made of the row.
+                assert_eq!(device.3, usize::from(!sampling.is_greedy()));
+            }
+        }
+    }
+
+    #[test]
+    fn too_few_answers_are_none() {
+        let block = Block { tokens: vec![1, 2, 3], q: None };
+        let sampling = Sampling::new(1.5, 0, 1.0, 0.0).unwrap();
+        let short = |rows: &Rows, sampling: &Sampling, asks: &[RowAsk<'_>]| {
+            device(rows, sampling, asks).map(|mut answers| {
+                answers.pop();
+                answers
+            })
+        };
+        let (host, short) = (outcome(|_, _, _| None, &sampling, &block), outcome(short, &sampling, &block));
+        assert_eq!(host, short);
     }
 }

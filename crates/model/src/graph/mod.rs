@@ -2,8 +2,8 @@
 //!
 //! `model.rs` moves the weights to the device, `cache.rs` holds the sessions' rows there, `pass.rs`
 //! is the pass. Every linear layer runs once over the rows of all sessions, attention runs per
-//! session, the head only over the rows asked for, and all their logits come to the host in one
-//! copy at the end.
+//! session, the head only over the rows asked for. Their logits stay on the device: `judge.rs`
+//! answers for them there, and only where it cannot do they come to the host, all in one copy.
 //!
 //! Rows are not bit-equal across batches here: matrix kernels of a GPU are chosen by shape and add
 //! in an order of their own. They depend on nothing but their session's tokens up to that rounding.
@@ -13,6 +13,7 @@
 //! type-checked (`tests/cuda_check`); it has not been run on a GPU, nor has any of it on Metal.
 
 mod cache;
+mod judge;
 mod linear;
 mod model;
 mod pass;
@@ -21,10 +22,14 @@ use crate::compute::rope::Rope;
 use crate::slots::Slots;
 use crate::weights::Weights;
 use cache::GraphCache;
-use candle_core::Device;
-use foretoken_runtime::decoder::{Decoder, DecoderError, ModelShape, Row, SessionRows, Slot};
+use candle_core::{Device, Tensor};
+use foretoken_acceptance::Sampling;
+use foretoken_runtime::decoder::{
+    Decoder, DecoderError, ModelShape, Row, RowAnswer, RowAsk, SessionRows, Slot,
+};
 use model::GraphModel;
 use pass::Pass;
+use std::sync::OnceLock;
 
 /// A model as tensors on a device, with the caches of its sessions.
 #[derive(Debug)]
@@ -32,8 +37,10 @@ pub struct GraphDecoder {
     shape: ModelShape,
     model: GraphModel,
     slots: Slots<GraphCache>,
-    /// Rows of `vocab_size` logits of the last pass.
-    logits: Vec<f32>,
+    /// Rows of `vocab_size` logits of the last pass, on the device.
+    logits: Option<Tensor>,
+    /// The same on the host, once anyone has read one.
+    read: OnceLock<Vec<f32>>,
 }
 
 impl GraphDecoder {
@@ -46,7 +53,7 @@ impl GraphDecoder {
     ) -> Result<Self, candle_core::Error> {
         let model = GraphModel::upload(weights, rope, device)?;
         shape.weight_bytes = model.bytes();
-        Ok(Self { shape, model, slots: Slots::default(), logits: Vec::new() })
+        Ok(Self { shape, model, slots: Slots::default(), logits: None, read: OnceLock::new() })
     }
 }
 
@@ -76,23 +83,41 @@ impl Decoder for GraphDecoder {
     fn forward(&mut self, batch: &[SessionRows<'_>]) -> Result<(), DecoderError> {
         let vocab_size = self.shape.vocab_size;
         let spans = self.slots.plan(batch, vocab_size)?;
-        self.logits.clear();
+        (self.logits, self.read) = (None, OnceLock::new());
         if spans.is_empty() {
             return Ok(());
         }
         let logits =
             Pass::run(&self.model, &mut self.slots, batch, &spans).map_err(|error| backend(&error))?;
-        if let Some(logits) = logits {
-            // Rows beyond the tokenizer's vocabulary are padding.
-            let rows = logits.narrow(1, 0, vocab_size).and_then(|rows| rows.flatten_all()?.to_vec1());
-            self.logits = rows.map_err(|error| backend(&error))?;
-        }
-        Ok(())
+        // Rows beyond the tokenizer's vocabulary are padding.
+        let cut = |logits: Tensor| logits.narrow(1, 0, vocab_size)?.contiguous();
+        self.logits = logits.map(cut).transpose().map_err(|error| backend(&error))?;
+        // A pass has taken its time when it returns, and fails here if it fails.
+        self.model.device.synchronize().map_err(|error| backend(&error))
+    }
+
+    fn judge(&self, sampling: &Sampling, asks: &[RowAsk<'_>]) -> Option<Vec<RowAnswer>> {
+        judge::judge(self.logits.as_ref()?, sampling, asks).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the device did not judge its rows; they are read instead");
+            None
+        })
     }
 
     fn row(&self, index: usize) -> Row<'_> {
         let width = self.shape.vocab_size;
-        Row::Host(&self.logits[index * width..(index + 1) * width])
+        Row::Host(&self.read.get_or_init(|| self.fetch())[index * width..(index + 1) * width])
+    }
+}
+
+impl GraphDecoder {
+    /// Copies the rows of the last pass to the host. Rows that cannot be fetched read as NaN, which
+    /// whoever samples from them refuses.
+    fn fetch(&self) -> Vec<f32> {
+        let Some(logits) = &self.logits else { return Vec::new() };
+        logits.flatten_all().and_then(|rows| rows.to_vec1()).unwrap_or_else(|error| {
+            tracing::error!(%error, "logits could not be read from the device");
+            vec![f32::NAN; logits.elem_count()]
+        })
     }
 }
 
