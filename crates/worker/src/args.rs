@@ -98,3 +98,28 @@ fn memory_available() -> Option<u64> {
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib << 10)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser, Debug)]
+    struct Words {
+        #[command(flatten)]
+        model: ModelArgs,
+    }
+
+    #[test]
+    fn the_device_is_the_cpu_unless_named() {
+        let device = |words: &[&str]| {
+            let words = Words::try_parse_from(std::iter::once(&"worker").chain(words));
+            words.map(|words| words.model.load_options().device)
+        };
+        assert_eq!(device(&["--device", "cpu"]).unwrap(), Device::Cpu);
+        assert_eq!(device(&["--device", "cuda:1"]).unwrap(), Device::Cuda(1));
+        assert_eq!(device(&["--device", "metal"]).unwrap(), Device::Metal(0));
+        let refused = device(&["--device", "gpu"]).unwrap_err().to_string();
+        assert!(refused.contains("cuda:N"), "{refused}");
+    }
+}

@@ -9,8 +9,9 @@
 //! in an order of their own. They depend on nothing but their session's tokens up to that rounding.
 //! Quantised weights multiply in candle's kernels, which round activations to 8 bits.
 //!
-//! What is proven: on the CPU device, agreement with the reference engine. The code for CUDA is
-//! type-checked (`tests/cuda_check`); it has not been run on a GPU, nor has any of it on Metal.
+//! What is proven: on the CPU device, agreement with the reference engine and with the rules. For
+//! CUDA and Metal the code is type-checked (`tests/cuda_check`, `tests/metal_check`); it has not been
+//! run on a GPU of either kind, and nothing is measured there.
 
 mod cache;
 mod judge;
