@@ -45,7 +45,8 @@ def compare(foretoken, llama_server, model, args):
         rate, shortest = ours(foretoken, model, args)
         rates.ours.append(rate)
         rates.shortest = min(rates.shortest, shortest)
-        rates.theirs.append(theirs(llama_server, model, args))
+        # Its threads and its HTTP server share the processors; fewer threads may serve it better.
+        rates.theirs.append(max(theirs(llama_server, model, threads, args) for threads in args.threads))
     return rates
 
 
@@ -71,10 +72,10 @@ def ours(foretoken, model, args):
     return sum(counts) / seconds, min(counts)
 
 
-def theirs(llama_server, model, args):
+def theirs(llama_server, model, threads, args):
     port = free_port()
     room = args.sessions * (args.tokens + PROMPT_ROOM)
-    threads = str(args.judged_threads)
+    threads = str(threads)
     serve = [llama_server, "--model", model, "--port", str(port), "--parallel", str(args.sessions), "--ctx-size",
              str(room), "--threads", threads, "--threads-batch", threads, "--no-webui"]
 
