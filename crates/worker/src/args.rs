@@ -19,7 +19,7 @@ pub struct ModelArgs {
     #[arg(long, env = "FORETOKEN_THREADS", value_name = "N")]
     pub threads: Option<usize>,
 
-    /// Where the model runs: cpu, cuda[:N] or metal[:N]; GPUs need a build with the feature of their name
+    /// Where the model runs: cpu, cuda, cuda:N, metal or metal:N; GPUs need a build with the feature of their name
     #[arg(long, env = "FORETOKEN_DEVICE", value_name = "DEVICE", default_value_t = Device::Cpu)]
     pub device: Device,
 
