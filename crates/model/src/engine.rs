@@ -1,6 +1,7 @@
 //! The engines that can run a model, and one decoder type over all of them.
 
 use crate::decoder::LlamaDecoder;
+use crate::fused::FusedDecoder;
 use crate::graph::GraphDecoder;
 use foretoken_acceptance::Sampling;
 use foretoken_runtime::decoder::{
@@ -10,9 +11,12 @@ use foretoken_runtime::decoder::{
 /// What runs the passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Engine {
-    /// The one made for the device.
+    /// The one made for the device: on the CPU the fused one, unless the file holds a tensor type
+    /// that it has no kernel for.
     #[default]
     Auto,
+    /// Packed weights and kernels made for one another, on the CPU.
+    Fused,
     /// Plain arithmetic on the CPU: slow, and what the others are tested against.
     Reference,
     /// Candle's tensors, on any device. The only engine of GPUs; on the CPU for tests.
@@ -23,6 +27,8 @@ pub enum Engine {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "a process holds one or two of them")]
 pub enum ModelDecoder {
+    /// See [`Engine::Fused`].
+    Fused(FusedDecoder),
     /// See [`Engine::Reference`].
     Reference(LlamaDecoder),
     /// See [`Engine::Graph`].
@@ -33,6 +39,7 @@ pub enum ModelDecoder {
 macro_rules! each {
     ($self:ident, $decoder:ident => $call:expr) => {
         match $self {
+            Self::Fused($decoder) => $call,
             Self::Reference($decoder) => $call,
             Self::Graph($decoder) => $call,
         }

@@ -2,12 +2,13 @@
 //! [`Decoder`] trait.
 //!
 //! [`load`] reads a model and its tokenizer and checks everything that could make its answers
-//! wrong; [`LlamaDecoder`] runs ragged passes on the CPU. The way of a pass: `decoder.rs` (checks,
-//! layers, head) over `compute/` (arithmetic on slices), with the sessions' rows in `cache.rs`.
+//! wrong; a [`ModelDecoder`] runs ragged passes on the engine made for the device. On the CPU that is
+//! the fused one (`fused/`, over the kernels of `foretoken-kernels`); beside it stands the reference
+//! (`decoder.rs` over `compute/`, with the sessions' rows in `cache.rs`): plain arithmetic, one dot
+//! product an output, which the others are tested against. `graph/` is candle's tensors, for GPUs.
 //!
-//! **Invariant:** the logits of a row do not depend, not by one bit, on how its session's tokens
-//! were split into passes nor on who shares them. Hence no batched matrix kernel is used here: every
-//! output is a dot product of one weight row and one input row, in one order.
+//! **Invariant:** on the CPU the logits of a row do not depend, not by one bit, on how its session's
+//! tokens were split into passes nor on who shares them: whatever is summed is summed in one order.
 //!
 //! Not here: sampling, sessions beyond a cache slot, queues, downloads, gRPC.
 //!
@@ -19,6 +20,7 @@ mod config;
 mod decoder;
 mod device;
 mod engine;
+mod fused;
 mod graph;
 mod load;
 mod slots;
@@ -27,5 +29,7 @@ mod weights;
 pub use decoder::LlamaDecoder;
 pub use device::{Device, DeviceError};
 pub use engine::{Engine, ModelDecoder};
+pub use foretoken_kernels::Tier;
+pub use fused::FusedDecoder;
 pub use graph::GraphDecoder;
 pub use load::{LoadError, LoadOptions, LoadStage, LoadStep, Loaded, load};

@@ -90,38 +90,55 @@ impl<C: Positions> Slots<C> {
         }
     }
 
-    /// Checks a whole batch and lays out its rows; nothing has changed if it is refused.
+    /// See [`plan`].
     pub(crate) fn plan(
         &self,
         batch: &[SessionRows<'_>],
         vocab_size: usize,
     ) -> Result<Vec<Span>, DecoderError> {
-        let mut spans: Vec<Span> = Vec::with_capacity(batch.len());
-        let mut first = 0;
-        for session in batch {
-            let number = session.slot.0;
-            let Some(cache) = self.get(number as usize) else {
-                return Err(DecoderError::Backend(format!("slot {number} is not allocated")));
-            };
-            if spans.iter().any(|span| span.slot == number as usize) {
-                return Err(DecoderError::Backend(format!("slot {number} appears twice in one pass")));
-            }
-            let (rows, logits) = (session.tokens.len(), session.logits);
-            if rows == 0 || logits > rows {
-                let problem =
-                    format!("slot {number} was fed {rows} rows and asked for {logits} rows of logits");
-                return Err(DecoderError::Backend(problem));
-            }
-            if let Some(&token) = session.tokens.iter().find(|&&t| t as usize >= vocab_size) {
-                return Err(DecoderError::Token { token, vocab_size });
-            }
-            let (len, capacity) = (cache.len(), cache.capacity());
-            if rows > capacity - len {
-                return Err(DecoderError::Capacity { slot: number, len, capacity, rows });
-            }
-            spans.push(Span { slot: number as usize, first, rows, position: len, logits });
-            first += rows;
-        }
+        let mut spans = Vec::with_capacity(batch.len());
+        plan(
+            batch,
+            vocab_size,
+            |slot| self.get(slot).map(|cache| (cache.len(), cache.capacity())),
+            &mut spans,
+        )?;
         Ok(spans)
     }
+}
+
+/// Checks a whole batch and lays out its rows; nothing has changed if it is refused.
+///
+/// `size` tells the positions that a slot holds and has room for, if it is allocated.
+pub(crate) fn plan(
+    batch: &[SessionRows<'_>],
+    vocab_size: usize,
+    size: impl Fn(usize) -> Option<(usize, usize)>,
+    spans: &mut Vec<Span>,
+) -> Result<(), DecoderError> {
+    spans.clear();
+    let mut first = 0;
+    for session in batch {
+        let number = session.slot.0;
+        let Some((len, capacity)) = size(number as usize) else {
+            return Err(DecoderError::Backend(format!("slot {number} is not allocated")));
+        };
+        if spans.iter().any(|span| span.slot == number as usize) {
+            return Err(DecoderError::Backend(format!("slot {number} appears twice in one pass")));
+        }
+        let (rows, logits) = (session.tokens.len(), session.logits);
+        if rows == 0 || logits > rows {
+            let problem = format!("slot {number} was fed {rows} rows and asked for {logits} rows of logits");
+            return Err(DecoderError::Backend(problem));
+        }
+        if let Some(&token) = session.tokens.iter().find(|&&t| t as usize >= vocab_size) {
+            return Err(DecoderError::Token { token, vocab_size });
+        }
+        if rows > capacity - len {
+            return Err(DecoderError::Capacity { slot: number, len, capacity, rows });
+        }
+        spans.push(Span { slot: number as usize, first, rows, position: len, logits });
+        first += rows;
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 use crate::compute::matrix::Matrix;
 use crate::config::ModelConfig;
 use crate::load::LoadError;
+use foretoken_kernels::Packed;
 
 /// All weights of a model.
 #[derive(Debug)]
@@ -91,6 +92,14 @@ pub(crate) trait TensorSource {
     fn rows(&self, part: Part) -> Result<usize, LoadError>;
     /// Reads a matrix of exactly this shape.
     fn matrix(&mut self, part: Part, rows: usize, cols: usize) -> Result<Matrix, LoadError>;
+    /// Reads a matrix of exactly this shape for the kernels, the file's row `order(r)` as row `r`.
+    fn packed(
+        &mut self,
+        part: Part,
+        rows: usize,
+        cols: usize,
+        order: &dyn Fn(usize) -> usize,
+    ) -> Result<Packed, LoadError>;
     /// Reads a vector of exactly this length.
     fn vector(&mut self, part: Part, len: usize) -> Result<Vec<f32>, LoadError>;
 }
@@ -181,7 +190,7 @@ impl Layer {
 
 impl Part {
     /// Every part a model of this configuration has.
-    fn all(config: &ModelConfig, tied: bool) -> impl Iterator<Item = Self> {
+    pub(crate) fn all(config: &ModelConfig, tied: bool) -> impl Iterator<Item = Self> {
         let head = if tied { None } else { Some(Self::Head) };
         let (biases, qk_norm) = (config.biases, config.qk_norm);
         let per_layer = (0..config.layers).flat_map(move |layer| {

@@ -9,7 +9,7 @@
 mod common;
 
 use common::{decoder, host_row, tiny_model};
-use foretoken_model::{LoadOptions, LoadStep, ModelDecoder, load};
+use foretoken_model::{Engine, LoadOptions, LoadStep, ModelDecoder, load};
 use foretoken_runtime::decoder::{Decoder, DecoderError, SessionRows, Slot};
 
 fn padded() -> ModelDecoder {
@@ -32,10 +32,17 @@ fn the_shape_tells_what_the_files_hold() {
     assert_eq!((shape.name.as_str(), shape.device.as_str()), ("padded-llama3-f16", "cpu"));
     assert_eq!((shape.vocab_size, shape.max_context), (64, 64));
     assert_eq!(loaded.tokenizer.vocab_size(), 64);
-    assert_eq!(shape.kv_bytes_per_token, 2 * 2 * 2 * 12 * 4);
+    // Value rows are filled up to sixteen numbers, and so are the outputs of a matrix.
+    assert_eq!(shape.kv_bytes_per_token, 2 * 2 * (12 + 16) * 4);
     // Matrices stay in half precision, norms are widened.
+    let layer = 48 * (48 + 32 + 32 + 48 + 2 * 80) + 80 * 48;
+    assert_eq!(shape.weight_bytes, (80 * 48 + 2 * layer) * 2 + 5 * 48 * 4);
+    let reference = LoadOptions { engine: Engine::Reference, ..LoadOptions::default() };
+    let reference = decoder(&folder, &reference);
+    assert_eq!(reference.shape().kv_bytes_per_token, 2 * 2 * 2 * 12 * 4);
     let layer = 48 * (48 + 24 + 24 + 48 + 3 * 80);
-    assert_eq!(shape.weight_bytes, (72 * 48 + 2 * layer) * 2 + 5 * 48 * 4);
+    assert_eq!(reference.shape().weight_bytes, (72 * 48 + 2 * layer) * 2 + 5 * 48 * 4);
+    assert_eq!(reference.shape().fingerprint, shape.fingerprint);
     assert_eq!(shape.fingerprint.len(), 64);
     assert!(shape.fingerprint.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)));
     let steps = [LoadStep::Fingerprint, LoadStep::Weights];

@@ -66,6 +66,16 @@ impl Rope {
         Self { pairing, frequencies }
     }
 
+    /// Pairs of components that are rotated.
+    pub(crate) fn pairs(&self) -> usize {
+        self.frequencies.len()
+    }
+
+    /// The angle of each pair at one position; in single precision, as the models were trained.
+    pub(crate) fn angles_at(&self, position: usize) -> impl Iterator<Item = f32> {
+        self.frequencies.iter().map(move |frequency| position as f32 * frequency)
+    }
+
     /// Writes the cosines and sines of one position; computed once per row of a pass, for all layers.
     pub(crate) fn angles(&self, position: usize, out: &mut Angles) {
         out.cos.clear();

@@ -2,6 +2,7 @@
 
 use crate::compute::blocks::Kind;
 use candle_core::quantized::GgmlDType;
+use foretoken_kernels::Format;
 
 /// How the values of a supported tensor type are laid out.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,6 +32,24 @@ impl Layout {
             14 => Self::Super(GgmlDType::Q6K),
             30 => Self::Bf16,
             _ => return Err(name(kind)),
+        })
+    }
+
+    /// The layout as the fused kernels have it, where they do.
+    pub(super) fn format(self) -> Option<Format> {
+        Some(match self {
+            Self::F32 => Format::F32,
+            Self::F16 => Format::F16,
+            Self::Bf16 => Format::Bf16,
+            Self::Blocks(Kind::Q4_0) => Format::Q4_0,
+            Self::Blocks(Kind::Q4_1) => Format::Q4_1,
+            Self::Blocks(Kind::Q5_0) => Format::Q5_0,
+            Self::Blocks(Kind::Q5_1) => Format::Q5_1,
+            Self::Blocks(Kind::Q8_0) => Format::Q8_0,
+            Self::Super(GgmlDType::Q4K) => Format::Q4K,
+            Self::Super(GgmlDType::Q5K) => Format::Q5K,
+            Self::Super(GgmlDType::Q6K) => Format::Q6K,
+            Self::Super(_) => return None,
         })
     }
 

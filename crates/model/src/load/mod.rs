@@ -21,9 +21,12 @@ use crate::config::ModelConfig;
 use crate::decoder::LlamaDecoder;
 use crate::device::Device;
 use crate::engine::{Engine, ModelDecoder};
+use crate::fused::{FusedDecoder, FusedWeights};
 use crate::graph::GraphDecoder;
+use crate::weights::Weights;
 use fingerprint::fingerprint;
-use foretoken_runtime::decoder::ModelShape;
+use foretoken_kernels::{Team, Tier};
+use foretoken_runtime::decoder::{Decoder, ModelShape};
 use foretoken_text::Tokenizer;
 use raw::RawTensors;
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -46,6 +49,8 @@ pub struct LoadOptions {
     pub device: Device,
     /// What runs it.
     pub engine: Engine,
+    /// Instructions of the fused engine; the fastest of this machine where it is not set.
+    pub tier: Option<Tier>,
 }
 
 /// A model ready to run, and the tokenizer from the same files.
@@ -100,7 +105,7 @@ pub fn load(
     progress: &mut dyn FnMut(LoadStage),
 ) -> Result<Loaded, LoadError> {
     // Refused before the weights are read, which takes long.
-    options.target()?;
+    options.open_device()?;
     if is_gguf(path)? { gguf::load(path, options, progress) } else { hf::load(path, options, progress) }
 }
 
@@ -125,61 +130,85 @@ fn finish(
 ) -> Result<Loaded, LoadError> {
     let Found { name, config, sliding_window, tied, tokenizer, files } = found;
     let max_context = max_context(config.max_context, sliding_window, options)?;
-    let pool = thread_pool(options)?;
+    let threads = options.thread_count()?;
     let vocab_size = tokenizer.vocab_size();
     let rows = source.embedding_rows()?;
     if vocab_size > rows {
         return Err(LoadError::Vocabulary { tokens: vocab_size, rows });
     }
     let fingerprint = fingerprint(&files, progress)?;
-    let weights = source.take_all(config, tied, progress)?;
-    let (engine, device) = options.target()?;
-    let config = &weights.config;
+    let (engine, device) = options.target(&source)?;
     let rope = Rope::new(config.pairing, config.rope_dimensions, config.rope_theta, &config.rope_scaling);
-    let shape = ModelShape {
+    let mut shape = ModelShape {
         name,
         fingerprint,
         vocab_size,
         max_context,
-        weight_bytes: weights.bytes(),
+        weight_bytes: 0,
         kv_bytes_per_token: config.kv_bytes_per_token(),
         device: options.device.to_string(),
     };
+    let layers = config.layers;
+    let decoder =
+        if engine == Engine::Fused {
+            let weights = source.take_all(|source| FusedWeights::take(source, config, tied), progress)?;
+            shape.weight_bytes = weights.bytes();
+            shape.kv_bytes_per_token = weights.cache_shape().position_bytes() as u64;
+            let team = Team::new(options.tier.unwrap_or_else(Tier::detect), threads);
+            let team = team.map_err(|error| threads_refused(threads, error.to_string()))?;
+            ModelDecoder::Fused(FusedDecoder::new(shape, weights, rope, team))
+        } else {
+            let weights = source.take_all(|source| Weights::take(source, config, tied), progress)?;
+            shape.weight_bytes = weights.bytes();
+            if engine == Engine::Graph {
+                let uploaded = GraphDecoder::new(shape, weights, rope, &device);
+                ModelDecoder::Graph(uploaded.map_err(|error| {
+                    options.device.refused(format!("could not take the weights: {error}"))
+                })?)
+            } else {
+                ModelDecoder::Reference(LlamaDecoder::new(shape, weights, rope, thread_pool(threads)?))
+            }
+        };
+    let shape = decoder.shape();
     tracing::debug!(
         name = %shape.name,
-        layers = config.layers,
+        layers,
         max_context,
         device = %options.device,
         ?engine,
         "model loaded"
     );
-    let decoder =
-        match engine {
-            Engine::Graph => {
-                let uploaded = GraphDecoder::new(shape, weights, rope, &device);
-                ModelDecoder::Graph(uploaded.map_err(|error| {
-                    options.device.refused(format!("could not take the weights: {error}"))
-                })?)
-            }
-            Engine::Auto | Engine::Reference => {
-                ModelDecoder::Reference(LlamaDecoder::new(shape, weights, rope, pool))
-            }
-        };
     Ok(Loaded { decoder, tokenizer })
 }
 
 impl LoadOptions {
-    /// The engine meant, and its device.
-    fn target(&self) -> Result<(Engine, candle_core::Device), LoadError> {
+    /// The engine meant for these weights, and its device.
+    fn target(&self, source: &RawTensors) -> Result<(Engine, candle_core::Device), LoadError> {
+        let device = self.open_device()?;
         let engine = match (self.engine, self.device) {
+            (Engine::Auto, Device::Cpu) if source.all_have_kernels() => Engine::Fused,
             (Engine::Auto, Device::Cpu) => Engine::Reference,
             (Engine::Auto, _) => Engine::Graph,
-            (Engine::Reference, Device::Cuda(_) | Device::Metal(_)) => {
-                return Err(self.device.refused("is run by the engines auto and graph only".to_owned()));
-            }
             (engine, _) => engine,
         };
-        Ok((engine, self.device.open()?))
+        Ok((engine, device))
+    }
+
+    /// The device, unless the engine is not for it.
+    fn open_device(&self) -> Result<candle_core::Device, LoadError> {
+        let host_only = matches!(self.engine, Engine::Fused | Engine::Reference);
+        if host_only && self.device != Device::Cpu {
+            return Err(self.device.refused("is run by the engines auto and graph only".to_owned()));
+        }
+        Ok(self.device.open()?)
+    }
+
+    fn thread_count(&self) -> Result<usize, LoadError> {
+        let threads = self.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get));
+        if threads == 0 {
+            return Err(threads_refused(threads, "it must be at least 1".to_owned()));
+        }
+        Ok(threads)
     }
 }
 
@@ -200,17 +229,16 @@ fn max_context(model: usize, window: Option<usize>, options: &LoadOptions) -> Re
     }
 }
 
-fn thread_pool(options: &LoadOptions) -> Result<ThreadPool, LoadError> {
-    let threads = options.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get));
-    let refused = |problem: String| LoadError::Option { option: "threads", value: threads, problem };
-    if threads == 0 {
-        return Err(refused("it must be at least 1".to_owned()));
-    }
+fn threads_refused(threads: usize, problem: String) -> LoadError {
+    LoadError::Option { option: "threads", value: threads, problem }
+}
+
+fn thread_pool(threads: usize) -> Result<ThreadPool, LoadError> {
     ThreadPoolBuilder::new()
         .num_threads(threads)
         .thread_name(|index| format!("model-{index}"))
         .build()
-        .map_err(|error| refused(error.to_string()))
+        .map_err(|error| threads_refused(threads, error.to_string()))
 }
 
 /// Whether `path` is a file that starts as GGUF files do or is named as one.

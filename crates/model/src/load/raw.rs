@@ -6,8 +6,8 @@
 use super::kinds::Layout;
 use super::{LoadError, LoadStage, LoadStep};
 use crate::compute::matrix::{Matrix, Store, super_blocks};
-use crate::config::ModelConfig;
-use crate::weights::{Part, TensorSource, Weights};
+use crate::weights::{Part, TensorSource};
+use foretoken_kernels::Packed;
 use half::{bf16, f16};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -84,6 +84,12 @@ impl RawTensors {
 
     /// Reads a tensor of exactly this shape.
     fn read(&mut self, name: &str, dims: &[usize]) -> Result<Store, LoadError> {
+        let (layout, raw) = self.read_bytes(name, dims)?;
+        Ok(store(layout, raw))
+    }
+
+    /// Reads the bytes of a tensor of exactly this shape.
+    fn read_bytes(&mut self, name: &str, dims: &[usize]) -> Result<(Layout, Vec<u8>), LoadError> {
         let Some(entry) = self.entries.get(name) else {
             return Err(LoadError::MissingTensor(name.to_owned()));
         };
@@ -116,7 +122,7 @@ impl RawTensors {
         read.map_err(|error| unusable(format!("cannot be read: {error}")))?;
         self.bytes_read += size as u64;
         self.taken.insert(name.to_owned());
-        Ok(store(layout, raw))
+        Ok((layout, raw))
     }
 
     fn refuse_the_rest(&self) -> Result<(), LoadError> {
@@ -139,16 +145,20 @@ impl RawTensors {
         self.rows(Part::Embedding)
     }
 
-    /// Takes the whole model, and refuses the file if it holds more than that.
-    pub(super) fn take_all(
+    /// Whether the fused engine has a kernel for every tensor.
+    pub(super) fn all_have_kernels(&self) -> bool {
+        self.entries.values().all(|entry| entry.layout.as_ref().is_ok_and(|layout| layout.format().is_some()))
+    }
+
+    /// Takes the whole model with `take`, and refuses the file if it holds more than that.
+    pub(super) fn take_all<W>(
         &mut self,
-        config: ModelConfig,
-        tied: bool,
+        take: impl FnOnce(&mut dyn TensorSource) -> Result<W, LoadError>,
         progress: &mut dyn FnMut(LoadStage),
-    ) -> Result<Weights, LoadError> {
+    ) -> Result<W, LoadError> {
         let total = self.files.iter().map(|file| file.size).sum();
         let mut reporting = Reporting { tensors: self, total, progress };
-        let weights = Weights::take(&mut reporting, config, tied)?;
+        let weights = take(&mut reporting)?;
         self.refuse_the_rest()?;
         progress(LoadStage { step: LoadStep::Weights, done: total, total });
         Ok(weights)
@@ -187,6 +197,24 @@ impl TensorSource for Reporting<'_> {
         let store = self.tensors.read(&name, &[rows, cols])?;
         self.report();
         Matrix::new(rows, cols, store).map_err(|problem| LoadError::tensor(name, problem))
+    }
+
+    fn packed(
+        &mut self,
+        part: Part,
+        rows: usize,
+        cols: usize,
+        order: &dyn Fn(usize) -> usize,
+    ) -> Result<Packed, LoadError> {
+        let name = (self.tensors.name_of)(part);
+        let (layout, raw) = self.tensors.read_bytes(&name, &[rows, cols])?;
+        self.report();
+        let Some(format) = layout.format() else {
+            let problem = format!("is stored as {layout:?}, which only the reference and graph engines have");
+            return Err(LoadError::tensor(name, problem));
+        };
+        Packed::reordered(format, rows, cols, &raw, order)
+            .map_err(|error| LoadError::tensor(name, error.to_string()))
     }
 
     fn vector(&mut self, part: Part, len: usize) -> Result<Vec<f32>, LoadError> {

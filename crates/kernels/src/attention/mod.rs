@@ -1,0 +1,329 @@
+//! Causal attention of a pass: every row over the cached positions of its own session.
+//!
+//! One job of the pool, in stages. First queries and keys are normed and rotated and the keys and
+//! values of the new rows enter the cache. Then queries meet keys, in blocks of up to [`QUERIES`] that
+//! share a key head. A query's positions are taken in chunks of [`CHUNK`], counted from the session's
+//! first; each chunk gives a partial softmax, and the partials are joined in their order. Chunks are spread
+//! over the threads and their partials joined behind a barrier; where the partials would take too much
+//! memory, a thread does all chunks of its own queries. Both do the same arithmetic in the same order.
+
+mod chunk;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use crate::activations::{Activations, SharedActivations};
+use crate::kv::{Cache, CacheShape, SharedCache};
+use crate::matmul::Team;
+use crate::norm::rms_norm_in_place;
+use crate::pool::Part;
+use crate::rope::{Angles, rotate};
+use crate::shared::SharedMut;
+use crate::simd::{Kernel, LANES, Simd};
+use chunk::{Partial, Queries, finish, join};
+use work::{Item, Work};
+
+/// Positions of a chunk; a whole number of pages.
+pub(crate) const CHUNK: usize = 256;
+/// Queries that share one load of keys and values.
+pub(crate) const QUERIES: usize = 4;
+/// Rows that the caller rotates and caches alone.
+const FEW_ROWS: usize = 2;
+
+/// One session's part of a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Its slot in the cache, which has pages for the new rows.
+    pub slot: usize,
+    /// Index of its first row among the rows of the pass.
+    pub first: usize,
+    /// New rows.
+    pub rows: usize,
+}
+
+/// Norms of heads before the rotation.
+#[derive(Debug, Clone, Copy)]
+pub struct HeadNorms<'a> {
+    /// Scale of a query head.
+    pub query: &'a [f32],
+    /// Scale of a key head.
+    pub key: &'a [f32],
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+/// What is the same for all rows.
+#[derive(Debug, Clone, Copy)]
+pub struct Attention<'a> {
+    /// The decoder layer, by its place in the cache.
+    pub layer: usize,
+    /// Query heads, a multiple of the cache's key heads.
+    pub heads: usize,
+    /// Norms of queries and keys, where the model has them.
+    pub norms: Option<HeadNorms<'a>>,
+}
+
+impl Team {
+    /// Puts the rows' keys and values into the cache and writes what their queries find.
+    ///
+    /// A row of `qkv` holds the queries, the keys and the values of all heads; queries and keys are
+    /// rotated in place. `out` gets a row of queries' width each.
+    ///
+    /// # Panics
+    /// If sizes do not fit each other, a session lacks pages, or a slot is in two spans.
+    pub fn attend(
+        &mut self,
+        attention: Attention<'_>,
+        spans: &[Span],
+        angles: &Angles,
+        qkv: &mut [f32],
+        cache: &mut Cache,
+        out: &mut Activations,
+    ) {
+        let shape = cache.shape();
+        let (query_width, key_width) = (attention.heads * shape.dim, shape.heads * shape.dim);
+        let (rows, width) = (out.rows(), query_width + 2 * key_width);
+        assert!(attention.heads.is_multiple_of(shape.heads), "query heads are a multiple of the key heads");
+        assert!(qkv.len() == rows * width && out.cols() == query_width && angles.rows() == rows);
+        assert_eq!(spans.iter().map(|span| span.rows).sum::<usize>(), rows, "each row is in one span");
+        for (i, span) in spans.iter().enumerate() {
+            let twice = spans[..i].iter().any(|other| other.slot == span.slot);
+            assert!(!twice, "a session is in a pass once");
+        }
+        let (tier, threads) = (self.tier(), self.threads());
+        let cache = cache.share();
+        let work = Work::new(spans, &cache, attention.heads);
+        let state = Partial::floats(shape);
+        let own = QUERIES * (shape.dim + CHUNK + 2 * state);
+        let partials = work.partials();
+        let (pool, scratch) = self.parts(threads * own + partials * state);
+        let (owned, partial_cells) = scratch.split_at_mut(threads * own);
+        let job = Job {
+            attention,
+            spans,
+            angles,
+            work,
+            shape,
+            width,
+            qkv: SharedMut::new(qkv),
+            cache,
+            out: out.share(),
+            partials: SharedMut::new(&mut partial_cells[..partials * state]),
+        };
+        let early = rows <= FEW_ROWS;
+        if early {
+            // SAFETY: no other thread is in the job yet.
+            unsafe { job.enter(tier, 0..rows) };
+        }
+        let owned = SharedMut::new(owned);
+        pool.run(|part| {
+            if !early {
+                // SAFETY: shares do not overlap, and a position is of one row.
+                unsafe { job.enter(tier, part.share(rows)) };
+                part.barrier();
+            }
+            // SAFETY: each thread has its own.
+            let scratch = unsafe { owned.slice_mut(part.index * own..(part.index + 1) * own) };
+            let job = &job;
+            job.work.for_each(job.spans, &job.cache, part.index, part.count, |item| match item.queries {
+                1 => tier.run(Meet::<1> { job, item, scratch }),
+                2 => tier.run(Meet::<2> { job, item, scratch }),
+                3 => tier.run(Meet::<3> { job, item, scratch }),
+                _ => tier.run(Meet::<QUERIES> { job, item, scratch }),
+            });
+            if partials > 0 {
+                part.barrier();
+                tier.run(Join { job, part, scratch: &mut scratch[..state] });
+            }
+        });
+    }
+}
+
+/// An attention job as its threads see it.
+struct Job<'a> {
+    attention: Attention<'a>,
+    spans: &'a [Span],
+    angles: &'a Angles,
+    work: Work,
+    shape: CacheShape,
+    /// Floats of a row of `qkv`.
+    width: usize,
+    qkv: SharedMut<'a, f32>,
+    cache: SharedCache<'a>,
+    out: SharedActivations<'a>,
+    /// Partials of all chunks of all queries, where threads share them.
+    partials: SharedMut<'a, f32>,
+}
+
+impl Job<'_> {
+    /// Norms and rotates some rows, and caches their keys and values.
+    ///
+    /// # Safety
+    /// No other thread uses these rows or their positions in the cache meanwhile.
+    unsafe fn enter(&self, tier: crate::tier::Tier, rows: std::ops::Range<usize>) {
+        for span in self.spans {
+            for row in rows.start.max(span.first)..rows.end.min(span.first + span.rows) {
+                // SAFETY: the caller's promise.
+                let qkv = unsafe { self.qkv.slice_mut(row * self.width..(row + 1) * self.width) };
+                tier.run(Turn {
+                    attention: self.attention,
+                    dim: self.shape.dim,
+                    angles: self.angles,
+                    row,
+                    qkv,
+                });
+                let keys = self.attention.heads * self.shape.dim;
+                let (keys, values) = qkv[keys..].split_at(self.shape.heads * self.shape.dim);
+                let position = self.cache.len(span.slot) + row - span.first;
+                let page = self.cache.page(span.slot, position);
+                let heads = keys.chunks_exact(self.shape.dim).zip(values.chunks_exact(self.shape.dim));
+                for (head, (key, value)) in heads.enumerate() {
+                    // SAFETY: a session is in one span, a position is of one row.
+                    unsafe { self.cache.write(page, self.attention.layer, head, position, key, value) };
+                }
+            }
+        }
+    }
+}
+
+/// Norms and rotates the queries and keys of one row.
+struct Turn<'a> {
+    attention: Attention<'a>,
+    dim: usize,
+    angles: &'a Angles,
+    row: usize,
+    qkv: &'a mut [f32],
+}
+
+impl Kernel for Turn<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (cos, sin) = self.angles.row(self.row);
+        // A query is scaled once, not each of its scores.
+        let scale = s.splat(1.0 / (self.dim as f32).sqrt());
+        let queries = self.attention.heads;
+        let turned = self.qkv.len() / self.dim - (self.qkv.len() / self.dim - queries) / 2;
+        for (index, head) in self.qkv.chunks_exact_mut(self.dim).take(turned).enumerate() {
+            if let Some(norms) = self.attention.norms {
+                let weight = if index < queries { norms.query } else { norms.key };
+                rms_norm_in_place(s, head, weight, norms.eps);
+            }
+            rotate(s, head, cos, sin);
+            if index < queries {
+                for part in head.chunks_mut(LANES) {
+                    crate::simd::store_part(s, s.mul(crate::simd::load_part(s, part), scale), part);
+                }
+            }
+        }
+    }
+}
+
+/// One item: its queries meet keys and values.
+struct Meet<'a, 'b, const Q: usize> {
+    job: &'a Job<'b>,
+    item: Item,
+    scratch: &'a mut [f32],
+}
+
+impl<const Q: usize> Kernel for Meet<'_, '_, Q> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        meet::<S, Q>(s, self.job, &self.item, self.scratch);
+    }
+}
+
+/// One item: `Q` queries of one key head over one chunk, or over all.
+#[inline(always)]
+fn meet<S: Simd, const Q: usize>(s: S, job: &Job<'_>, item: &Item, scratch: &mut [f32]) {
+    let (dim, state) = (job.shape.dim, Partial::floats(job.shape));
+    let (queries, scratch) = scratch.split_at_mut(QUERIES * dim);
+    let (scores, scratch) = scratch.split_at_mut(QUERIES * CHUNK);
+    let (joined, fresh) = scratch.split_at_mut(QUERIES * state);
+    let group = job.attention.heads / job.shape.heads;
+    let span = job.spans[item.span];
+    let place = |i: usize| {
+        let query = item.first + i;
+        (
+            span.first + query / group,
+            item.head * group + query % group,
+            job.cache.len(span.slot) + query / group + 1,
+        )
+    };
+    let mut visible = [0; Q];
+    for i in 0..Q {
+        let (row, head, len) = place(i);
+        visible[i] = len;
+        let start = row * job.width + head * dim;
+        // SAFETY: nobody writes queries behind the barrier.
+        let query = unsafe { job.qkv.slice(start..start + dim) };
+        for (cell, &q) in queries[i..].iter_mut().step_by(Q).zip(query) {
+            *cell = q;
+        }
+    }
+    let queries = Queries { numbers: queries.as_chunks::<Q>().0.split_at(dim).0, visible };
+    for chunk in item.chunks.clone() {
+        let source =
+            chunk::Source { cache: &job.cache, slot: span.slot, layer: job.attention.layer, head: item.head };
+        chunk::partial(s, &source, &queries, chunk, scores, fresh);
+        for i in 0..Q {
+            if visible[i] <= chunk * CHUNK {
+                continue;
+            }
+            let fresh = &fresh[i * state..(i + 1) * state];
+            if job.work.spread() {
+                let (row, head, _) = place(i);
+                let at = job.work.partial(row, head, chunk) * state;
+                // SAFETY: a chunk of a query is in one item.
+                unsafe { job.partials.slice_mut(at..at + state) }.copy_from_slice(fresh);
+            } else {
+                join(s, &mut joined[i * state..(i + 1) * state], fresh, chunk == 0);
+            }
+        }
+    }
+    if !job.work.spread() {
+        for i in 0..Q {
+            let (row, head, _) = place(i);
+            // SAFETY: a query is in one item.
+            let out = unsafe { job.out.row_mut(row, head * dim..(head + 1) * dim) };
+            finish(s, &joined[i * state..(i + 1) * state], out);
+        }
+    }
+}
+
+/// Joins the partials of this thread's share of the queries.
+struct Join<'a, 'b> {
+    job: &'a Job<'b>,
+    part: Part<'a>,
+    scratch: &'a mut [f32],
+}
+
+impl Kernel for Join<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { job, part, scratch } = self;
+        let (heads, dim, state) = (job.attention.heads, job.shape.dim, Partial::floats(job.shape));
+        let mine = part.share(job.out.rows() * heads);
+        for span in job.spans {
+            for row in span.first..span.first + span.rows {
+                let visible = job.cache.len(span.slot) + row - span.first + 1;
+                for head in 0..heads {
+                    if !mine.contains(&(row * heads + head)) {
+                        continue;
+                    }
+                    for chunk in 0..visible.div_ceil(CHUNK) {
+                        let at = job.work.partial(row, head, chunk) * state;
+                        // SAFETY: all partials were written before the barrier.
+                        let fresh = unsafe { job.partials.slice(at..at + state) };
+                        join(s, scratch, fresh, chunk == 0);
+                    }
+                    // SAFETY: shares do not overlap.
+                    let out = unsafe { job.out.row_mut(row, head * dim..(head + 1) * dim) };
+                    finish(s, scratch, out);
+                }
+            }
+        }
+    }
+}

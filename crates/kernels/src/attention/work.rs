@@ -1,0 +1,118 @@
+//! Which queries and chunks there are, and whose they are: a static split by their cost.
+
+use super::chunk::Partial;
+use super::{CHUNK, QUERIES, Span};
+use crate::kv::SharedCache;
+use std::ops::Range;
+
+/// Floats of partials that may be kept: beyond it the pass is a long prompt's, whose queries are many
+/// enough for each thread to do all chunks of its own.
+const MOST_PARTIALS: usize = 4 << 20;
+
+/// The items of a pass.
+#[derive(Debug)]
+pub(super) struct Work {
+    key_heads: usize,
+    heads: usize,
+    group: usize,
+    rows: usize,
+    /// Chunks of the longest session.
+    chunks: usize,
+    spread: bool,
+    /// Positions times queries, over all items.
+    cost: usize,
+}
+
+/// Some queries of one key head, and chunks of positions that they meet.
+#[derive(Debug, Clone)]
+pub(super) struct Item {
+    /// Index of the span.
+    pub(super) span: usize,
+    pub(super) head: usize,
+    /// The first query; they are counted row by row, a row's query heads of this key head in turn.
+    pub(super) first: usize,
+    /// How many, at most [`QUERIES`].
+    pub(super) queries: usize,
+    pub(super) chunks: Range<usize>,
+}
+
+impl Work {
+    pub(super) fn new(spans: &[Span], cache: &SharedCache<'_>, heads: usize) -> Self {
+        let key_heads = cache.shape().heads;
+        let group = heads / key_heads;
+        let rows = spans.iter().map(|span| span.rows).sum();
+        let longest = spans.iter().map(|span| cache.len(span.slot) + span.rows).max().unwrap_or(0);
+        let chunks = longest.div_ceil(CHUNK);
+        let floats = rows * heads * chunks * Partial::floats(cache.shape());
+        let spread = chunks > 1 && floats <= MOST_PARTIALS;
+        let mut work = Self { key_heads, heads, group, rows, chunks, spread, cost: 0 };
+        let mut cost = 0;
+        work.visit(spans, cache, |_, item_cost| cost += item_cost);
+        work.cost = cost;
+        work
+    }
+
+    /// Whether partials are kept for a later stage.
+    pub(super) fn spread(&self) -> bool {
+        self.spread
+    }
+
+    /// Partials to keep.
+    pub(super) fn partials(&self) -> usize {
+        if self.spread { self.rows * self.heads * self.chunks } else { 0 }
+    }
+
+    /// The place of a partial.
+    pub(super) fn partial(&self, row: usize, head: usize, chunk: usize) -> usize {
+        (row * self.heads + head) * self.chunks + chunk
+    }
+
+    /// Calls `f` with the items of one thread: those whose middle lies in its share of the cost.
+    pub(super) fn for_each(
+        &self,
+        spans: &[Span],
+        cache: &SharedCache<'_>,
+        thread: usize,
+        threads: usize,
+        mut f: impl FnMut(Item),
+    ) {
+        let mine = self.cost * thread / threads..self.cost * (thread + 1) / threads;
+        let mut before = 0;
+        self.visit(spans, cache, |item, cost| {
+            if mine.contains(&(before + cost / 2)) {
+                f(item);
+            }
+            before += cost;
+        });
+    }
+
+    /// Calls `f` with every item and its cost.
+    fn visit(&self, spans: &[Span], cache: &SharedCache<'_>, mut f: impl FnMut(Item, usize)) {
+        for (index, span) in spans.iter().enumerate() {
+            let queries = span.rows * self.group;
+            for head in 0..self.key_heads {
+                let blocks = (0..queries).step_by(QUERIES).map(|first| {
+                    let count = QUERIES.min(queries - first);
+                    let visible = cache.len(span.slot) + (first + count - 1) / self.group + 1;
+                    (first, count, visible)
+                });
+                let item = |first, queries, chunks| Item { span: index, head, first, queries, chunks };
+                if !self.spread {
+                    for (first, count, visible) in blocks {
+                        f(item(first, count, 0..visible.div_ceil(CHUNK)), visible * count);
+                    }
+                    continue;
+                }
+                // All queries meet a chunk while it is in the second cache.
+                for chunk in 0..(cache.len(span.slot) + span.rows).div_ceil(CHUNK) {
+                    for (first, count, visible) in blocks.clone() {
+                        let positions = visible.saturating_sub(chunk * CHUNK).min(CHUNK);
+                        if positions > 0 {
+                            f(item(first, count, chunk..chunk + 1), positions * count);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Linear layers over all rows of a pass, split over threads by output.
+//!
+//! Each function is one job of the pool. Rows are prepared (norm, quantisation) by their shares first;
+//! a few rows are prepared by the caller alone, which is cheaper than to wait for each other.
+
+mod gate;
+mod linear;
+#[cfg(test)]
+mod tests;
+mod tile;
+
+pub use linear::Linear;
+
+use crate::activations::{Activations, SharedActivations};
+use crate::norm::RmsNorm;
+use crate::pack::BLOCK;
+use crate::pool::{Part, Pool};
+use crate::simd::LANES;
+use crate::tier::Tier;
+use gate::SiluMul;
+use linear::{Outputs, run_tiles, split};
+
+/// Rows that the caller prepares alone.
+const FEW_ROWS: usize = 2;
+
+/// The threads of a decoder and the instructions they use.
+#[derive(Debug)]
+pub struct Team {
+    tier: Tier,
+    pool: Pool,
+    /// What attention keeps between its stages.
+    scratch: Vec<f32>,
+}
+
+/// Where a layer's input comes from.
+#[derive(Debug, Clone, Copy)]
+pub enum Source<'a> {
+    /// From the floats that are in the [`Activations`] already.
+    Floats,
+    /// From the [`Activations`], whose codes are up to date too.
+    Ready,
+    /// From these rows, normed.
+    Norm {
+        /// As many rows as the [`Activations`] have.
+        rows: &'a [f32],
+        /// Of the norm.
+        weight: &'a [f32],
+        /// Added to the mean square.
+        eps: f32,
+    },
+}
+
+impl Team {
+    /// A team on `threads` threads.
+    ///
+    /// # Errors
+    /// If the system refuses a thread.
+    pub fn new(tier: Tier, threads: usize) -> std::io::Result<Self> {
+        Ok(Self { tier, pool: Pool::new(threads)?, scratch: Vec::new() })
+    }
+
+    /// Its instructions.
+    pub fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    /// Its threads, the caller's among them.
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    /// Its threads, and its scratch of at least `floats` numbers.
+    pub(crate) fn parts(&mut self, floats: usize) -> (&mut Pool, &mut [f32]) {
+        if self.scratch.len() < floats {
+            self.scratch.resize(floats, 0.0);
+        }
+        (&mut self.pool, &mut self.scratch)
+    }
+
+    /// `out = layer(input)`, or `out += layer(input)` if `add`; rows of `width` outputs, the first of the
+    /// layer's.
+    ///
+    /// # Panics
+    /// If the slices' sizes do not fit the layer and the rows.
+    pub fn linear(
+        &mut self,
+        input: &mut Activations,
+        source: Source<'_>,
+        layer: &Linear,
+        out: &mut [f32],
+        width: usize,
+        add: bool,
+    ) {
+        let tier = self.tier;
+        assert_eq!(input.cols(), layer.inputs(), "the input's width is the layer's");
+        assert!(width <= layer.outputs() && out.len() == input.rows() * width, "a row of outputs an input");
+        let prepare = Prepare { tier, source, codes: layer.wants_codes() };
+        let input = input.share();
+        let early = prepare.early(&input);
+        let outputs = Outputs::new(out, width, add);
+        self.pool.run(|part| {
+            if !early {
+                // SAFETY: nobody uses the rows before the barrier.
+                unsafe { prepare.share(&input, part) };
+                part.barrier();
+            }
+            for (segment, tiles) in split(layer, width, part) {
+                // SAFETY: the split gives each tile to one thread; the inputs were finished before
+                // the job or the barrier.
+                unsafe { run_tiles(tier, segment, tiles, &input, &outputs) };
+            }
+        });
+    }
+
+    /// `out = silu(gate(input)) * up(input)`, for a layer of two matrices, the gate's and the other.
+    /// The codes of `out` are up to date behind it if `codes`.
+    ///
+    /// # Panics
+    /// If the layer is not one of two matrices with equally many outputs, or sizes do not fit.
+    pub fn gated(
+        &mut self,
+        input: &mut Activations,
+        source: Source<'_>,
+        layer: &Linear,
+        both: &mut [f32],
+        out: &mut Activations,
+        codes: bool,
+    ) {
+        let tier = self.tier;
+        let [gate, up] = layer.segments() else { panic!("a gated layer has two matrices") };
+        let width = layer.outputs() / 2;
+        assert_eq!(input.cols(), layer.inputs(), "the input's width is the layer's");
+        assert!(both.len() == input.rows() * 2 * width && out.rows() == input.rows() && out.cols() == width);
+        let prepare = Prepare { tier, source, codes: layer.wants_codes() };
+        let (input, out) = (input.share(), out.share());
+        let early = prepare.early(&input);
+        let outputs = Outputs::new(both, 2 * width, false);
+        self.pool.run(|part| {
+            if !early {
+                // SAFETY: nobody uses the rows before the barrier.
+                unsafe { prepare.share(&input, part) };
+                part.barrier();
+            }
+            // By whole blocks, so that a thread has all it needs to quantise its outputs.
+            let blocks = part.share(width.div_ceil(BLOCK));
+            let tiles = |count: usize| {
+                let per_block = BLOCK / LANES;
+                (blocks.start * per_block).min(count)..(blocks.end * per_block).min(count)
+            };
+            // SAFETY: shares do not overlap; the inputs were finished before the job or the barrier.
+            unsafe {
+                run_tiles(tier, gate, tiles(gate.tiles()), &input, &outputs);
+                run_tiles(tier, up, tiles(up.tiles()), &input, &outputs);
+            }
+            let cols = (blocks.start * BLOCK).min(width)..(blocks.end * BLOCK).min(width);
+            for row in 0..input.rows() {
+                // SAFETY: these columns are of tiles and blocks that are this thread's alone.
+                unsafe {
+                    let gate = outputs.row(row, cols.clone());
+                    let up = outputs.row(row, width + cols.start..width + cols.end);
+                    tier.run(SiluMul { gate, up, out: out.row_mut(row, cols.clone()) });
+                    if codes {
+                        out.quantise(row, blocks.clone());
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// How the rows of an input become floats and codes.
+struct Prepare<'a> {
+    tier: Tier,
+    source: Source<'a>,
+    codes: bool,
+}
+
+impl Prepare<'_> {
+    /// Prepares a few rows at once; returns whether there is nothing left to prepare.
+    fn early(&self, input: &SharedActivations<'_>) -> bool {
+        let nothing = match self.source {
+            Source::Ready => true,
+            Source::Floats => !self.codes,
+            Source::Norm { rows, .. } => {
+                assert_eq!(rows.len(), input.rows() * input.cols(), "a row to norm for each of the input's");
+                false
+            }
+        };
+        let few = input.rows() <= FEW_ROWS;
+        if few && !nothing {
+            for row in 0..input.rows() {
+                // SAFETY: no job runs.
+                unsafe { self.row(input, row) };
+            }
+        }
+        few || nothing
+    }
+
+    /// Prepares this thread's share of the rows.
+    ///
+    /// # Safety
+    /// No thread reads the rows before a barrier.
+    unsafe fn share(&self, input: &SharedActivations<'_>, part: Part<'_>) {
+        for row in part.share(input.rows()) {
+            // SAFETY: shares do not overlap, and nobody reads them yet.
+            unsafe { self.row(input, row) };
+        }
+    }
+
+    /// # Safety
+    /// No other thread uses the row meanwhile.
+    unsafe fn row(&self, input: &SharedActivations<'_>, row: usize) {
+        let cols = input.cols();
+        if let Source::Norm { rows, weight, eps } = self.source {
+            // SAFETY: the caller's promise.
+            let out = unsafe { input.row_mut(row, 0..cols) };
+            self.tier.run(RmsNorm { x: &rows[row * cols..(row + 1) * cols], weight, eps, out });
+        }
+        if self.codes {
+            // SAFETY: the caller's promise.
+            unsafe { input.quantise(row, 0..cols / BLOCK) };
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Root-mean-square norm of a row.
+
+use crate::simd::{Kernel, LANES, Simd, load_part, store_part};
+
+/// Partial sums, so that the squares are not one long chain of additions.
+const CHAINS: usize = 4;
+
+/// `out = x / rms(x) * weight`.
+pub(crate) struct RmsNorm<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) weight: &'a [f32],
+    pub(crate) eps: f32,
+    pub(crate) out: &'a mut [f32],
+}
+
+impl Kernel for RmsNorm<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let scale = s.splat(inverse_rms(s, self.x, self.eps));
+        let parts = self.x.chunks(LANES).zip(self.weight.chunks(LANES)).zip(self.out.chunks_mut(LANES));
+        for ((x, weight), out) in parts {
+            let value = s.mul(s.mul(load_part(s, x), scale), load_part(s, weight));
+            store_part(s, value, out);
+        }
+    }
+}
+
+/// `x = x / rms(x) * weight`, of a head.
+#[inline(always)]
+pub(crate) fn rms_norm_in_place<S: Simd>(s: S, x: &mut [f32], weight: &[f32], eps: f32) {
+    let scale = s.splat(inverse_rms(s, x, eps));
+    for (x, weight) in x.chunks_mut(LANES).zip(weight.chunks(LANES)) {
+        let value = s.mul(s.mul(load_part(s, x), scale), load_part(s, weight));
+        store_part(s, value, x);
+    }
+}
+
+#[inline(always)]
+fn inverse_rms<S: Simd>(s: S, x: &[f32], eps: f32) -> f32 {
+    let mut sums = [s.splat(0.0); CHAINS];
+    let (whole, rest) = x.as_chunks::<{ CHAINS * LANES }>();
+    for four in whole {
+        for (sum, part) in sums.iter_mut().zip(four.as_chunks::<LANES>().0) {
+            let v = s.load(part);
+            *sum = s.fma(v, v, *sum);
+        }
+    }
+    for (sum, part) in sums.iter_mut().zip(rest.chunks(LANES)) {
+        let v = load_part(s, part);
+        *sum = s.fma(v, v, *sum);
+    }
+    let square = s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])));
+    1.0 / (square / x.len() as f32 + eps).sqrt()
+}

@@ -1,0 +1,71 @@
+//! Rotary position embedding of one head.
+//!
+//! One layout only: component `j` is rotated with component `j + pairs`. Weights whose file pairs
+//! neighbours have the rows of their heads put in this order when they are packed.
+
+use crate::simd::{LANES, Simd, load_part, store_part};
+
+/// Cosines and sines of the rows of a pass.
+#[derive(Debug, Clone, Default)]
+pub struct Angles {
+    pairs: usize,
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+}
+
+impl Angles {
+    /// No rows, of `pairs` pairs of components each.
+    pub fn new(pairs: usize) -> Self {
+        Self { pairs, cos: Vec::new(), sin: Vec::new() }
+    }
+
+    /// Forgets all rows.
+    pub fn clear(&mut self) {
+        self.cos.clear();
+        self.sin.clear();
+    }
+
+    /// Adds a row by the angles of its pairs.
+    ///
+    /// # Panics
+    /// If there are not as many angles as pairs.
+    pub fn push(&mut self, angles: impl Iterator<Item = f32>) {
+        let before = self.cos.len();
+        for angle in angles {
+            let (sin, cos) = angle.sin_cos();
+            self.cos.push(cos);
+            self.sin.push(sin);
+        }
+        assert_eq!(self.cos.len() - before, self.pairs, "an angle a pair");
+    }
+
+    /// Rows held.
+    pub fn rows(&self) -> usize {
+        self.cos.len() / self.pairs.max(1)
+    }
+
+    /// Pairs of components that are rotated.
+    pub fn pairs(&self) -> usize {
+        self.pairs
+    }
+
+    /// Cosines and sines of a row.
+    #[inline(always)]
+    pub(crate) fn row(&self, row: usize) -> (&[f32], &[f32]) {
+        let range = row * self.pairs..(row + 1) * self.pairs;
+        (&self.cos[range.clone()], &self.sin[range])
+    }
+}
+
+/// Rotates the first `2 * cos.len()` components of a head.
+#[inline(always)]
+pub(crate) fn rotate<S: Simd>(s: S, head: &mut [f32], cos: &[f32], sin: &[f32]) {
+    let (first, rest) = head.split_at_mut(cos.len());
+    let pairs = first.chunks_mut(LANES).zip(rest[..cos.len()].chunks_mut(LANES));
+    for ((a, b), (cos, sin)) in pairs.zip(cos.chunks(LANES).zip(sin.chunks(LANES))) {
+        let (x, y) = (load_part(s, a), load_part(s, b));
+        let (cos, sin) = (load_part(s, cos), load_part(s, sin));
+        store_part(s, s.sub(s.mul(x, cos), s.mul(y, sin)), a);
+        store_part(s, s.add(s.mul(x, sin), s.mul(y, cos)), b);
+    }
+}

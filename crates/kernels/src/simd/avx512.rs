@@ -1,0 +1,224 @@
+//! The tier of AVX-512 with VNNI: one register for sixteen lanes.
+
+#![allow(clippy::undocumented_unsafe_blocks, reason = "one argument holds for all, given at the token")]
+
+use super::{Kernel, LANES, Simd};
+use std::arch::x86_64::*;
+
+/// Proof that the machine has AVX-512 F, BW, DQ, VL, VNNI, and FMA and F16C before them.
+///
+/// SAFETY argument of every `unsafe` block in this file: a value of this type is made by
+/// [`Avx512::detect`] only, so the instructions exist; pointers come from references to arrays of
+/// the size that is read or written, and the unaligned forms of loads and stores are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Avx512(());
+
+impl Avx512 {
+    /// The token, on a machine that has the instructions.
+    pub(crate) fn detect() -> Option<Self> {
+        let all = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni")
+            && is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        all.then_some(Self(()))
+    }
+
+    /// Runs `kernel` compiled for this tier.
+    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+        fn enter<K: Kernel>(s: Avx512, kernel: K) -> K::Output {
+            kernel.run(s)
+        }
+        unsafe { enter(self, kernel) }
+    }
+}
+
+/// Lane 0 of the sum of eight, folded by halves.
+#[inline(always)]
+pub(super) unsafe fn sum8(v: __m256) -> f32 {
+    unsafe {
+        let four = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+        let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+        _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+    }
+}
+
+/// The greatest of eight.
+#[inline(always)]
+pub(super) unsafe fn max8(v: __m256) -> f32 {
+    unsafe {
+        let four = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+        let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+        _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+    }
+}
+
+/// The sum of eight.
+#[inline(always)]
+pub(super) unsafe fn sum8_i(v: __m256i) -> i32 {
+    unsafe {
+        let four = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v));
+        let two = _mm_add_epi32(four, _mm_shuffle_epi32::<0b_01_00_11_10>(four));
+        _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<0b_10_11_00_01>(two)))
+    }
+}
+
+impl Simd for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+    type B = __m512i;
+    const COLUMNS: usize = 8;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Self::F {
+        unsafe { _mm512_set1_ps(value) }
+    }
+    #[inline(always)]
+    fn load(self, from: &[f32; LANES]) -> Self::F {
+        unsafe { _mm512_loadu_ps(from.as_ptr()) }
+    }
+    #[inline(always)]
+    fn store(self, value: Self::F, to: &mut [f32; LANES]) {
+        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), value) }
+    }
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_max_ps(a, b) }
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        unsafe { _mm512_min_ps(a, b) }
+    }
+    #[inline(always)]
+    fn abs(self, a: Self::F) -> Self::F {
+        unsafe { _mm512_abs_ps(a) }
+    }
+    #[inline(always)]
+    fn round(self, a: Self::F) -> Self::F {
+        unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
+    }
+    #[inline(always)]
+    fn exp2_whole(self, n: Self::F) -> Self::F {
+        unsafe {
+            let biased = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
+        }
+    }
+    #[inline(always)]
+    fn first(self, count: usize, a: Self::F, b: Self::F) -> Self::F {
+        let mask = ((1u32 << count.min(LANES)) - 1) as u16;
+        unsafe { _mm512_mask_blend_ps(mask, b, a) }
+    }
+    #[inline(always)]
+    fn sum(self, a: Self::F) -> f32 {
+        unsafe { sum8(_mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a))) }
+    }
+    #[inline(always)]
+    fn greatest(self, a: Self::F) -> f32 {
+        unsafe { max8(_mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a))) }
+    }
+    #[inline(always)]
+    fn load_f16(self, from: &[u8; 2 * LANES]) -> Self::F {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())) }
+    }
+    #[inline(always)]
+    fn load_bf16(self, from: &[u8; 2 * LANES]) -> Self::F {
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    fn load_u8(self, from: &[u8; LANES]) -> Self::F {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.as_ptr().cast()))) }
+    }
+    #[inline(always)]
+    fn load_i8(self, from: &[u8; LANES]) -> Self::F {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.as_ptr().cast()))) }
+    }
+    #[inline(always)]
+    fn splat_i(self, value: i32) -> Self::I {
+        unsafe { _mm512_set1_epi32(value) }
+    }
+    #[inline(always)]
+    fn shl_i<const N: u32>(self, a: Self::I) -> Self::I {
+        unsafe { _mm512_slli_epi32::<N>(a) }
+    }
+    #[inline(always)]
+    fn to_float(self, a: Self::I) -> Self::F {
+        unsafe { _mm512_cvtepi32_ps(a) }
+    }
+    #[inline(always)]
+    fn to_int(self, a: Self::F) -> Self::I {
+        unsafe { _mm512_cvtps_epi32(a) }
+    }
+    #[inline(always)]
+    fn sum_i(self, a: Self::I) -> i32 {
+        unsafe { sum8_i(_mm256_add_epi32(_mm512_castsi512_si256(a), _mm512_extracti64x4_epi64::<1>(a))) }
+    }
+    #[inline(always)]
+    fn store_i8(self, a: Self::I, to: &mut [i8; LANES]) {
+        unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(a)) }
+    }
+    #[inline(always)]
+    fn load_bytes(self, from: &[u8; 4 * LANES]) -> Self::B {
+        unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+    #[inline(always)]
+    fn and(self, a: Self::B, mask: u8) -> Self::B {
+        unsafe { _mm512_and_si512(a, _mm512_set1_epi8(mask.cast_signed())) }
+    }
+    #[inline(always)]
+    fn or(self, a: Self::B, b: Self::B) -> Self::B {
+        unsafe { _mm512_or_si512(a, b) }
+    }
+    #[inline(always)]
+    fn shr<const N: u32>(self, a: Self::B) -> Self::B {
+        unsafe { _mm512_srli_epi16::<N>(a) }
+    }
+    #[inline(always)]
+    fn shl<const N: u32>(self, a: Self::B) -> Self::B {
+        unsafe { _mm512_slli_epi16::<N>(a) }
+    }
+    #[inline(always)]
+    fn dot(self, sums: Self::I, weights: Self::B, x: &[i8; 4]) -> Self::I {
+        let x = i32::from_le_bytes(x.map(i8::cast_unsigned));
+        unsafe { _mm512_dpbusd_epi32(sums, weights, _mm512_set1_epi32(x)) }
+    }
+    #[inline(always)]
+    fn dot_biased(self, sums: Self::I, weights: Self::B, x: &[i8; 4]) -> Self::I {
+        self.dot(sums, weights, x)
+    }
+    #[inline(always)]
+    fn begin_biased(self, negated: i32) -> Self::I {
+        self.shl_i::<7>(self.splat_i(negated))
+    }
+    #[inline(always)]
+    fn prefetch(self, from: &[u8], ahead: usize) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(ahead).cast()) }
+    }
+}
