@@ -11,18 +11,24 @@
 mod common;
 
 use common::{decoder, host_row, tiny_model};
-use foretoken_model::LoadOptions;
+use foretoken_model::{Engine, LoadOptions};
 use foretoken_runtime::decoder::{Decoder, SessionRows};
 use serde_json::Value;
 
 fn check(name: &str) {
+    for engine in [Engine::Reference, Engine::Fused] {
+        check_on(engine, name);
+    }
+}
+
+fn check_on(engine: Engine, name: &str) {
     let folder = tiny_model(name);
     let record = std::fs::read(folder.join("expected.json")).unwrap();
     let record: Value = serde_json::from_slice(&record).unwrap();
     let tokens: Vec<u32> = serde_json::from_value(record["tokens"].clone()).unwrap();
     let expected: Vec<Vec<f64>> = serde_json::from_value(record["logits"].clone()).unwrap();
 
-    let mut decoder = decoder(&folder, &LoadOptions::default());
+    let mut decoder = decoder(&folder, &LoadOptions { engine, ..LoadOptions::default() });
     let slot = decoder.allocate(tokens.len()).unwrap();
     decoder.forward(&[SessionRows { slot, tokens: &tokens, logits: tokens.len() }]).unwrap();
     let vocab_size = decoder.shape().vocab_size;
@@ -35,7 +41,7 @@ fn check(name: &str) {
             largest = largest.max((f64::from(g) - w).abs() / scale);
         }
     }
-    println!("{name}: largest difference {largest:.2e} of the largest logit {scale:.2}");
+    println!("{name} on {engine:?}: largest difference {largest:.2e} of the largest logit {scale:.2}");
     assert!(largest <= 1e-5, "{name}: {largest:e}");
 }
 

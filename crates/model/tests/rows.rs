@@ -13,7 +13,7 @@
 mod common;
 
 use common::{decoder, host_row, real_model, tiny_model};
-use foretoken_model::{LoadOptions, ModelDecoder};
+use foretoken_model::{Engine, LoadOptions, ModelDecoder};
 use foretoken_runtime::decoder::{Decoder, SessionRows, Slot};
 use proptest::prelude::*;
 
@@ -90,7 +90,6 @@ fn steps(sessions: usize) -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn tiny_models(threads: usize) -> Vec<ModelDecoder> {
-    let options = LoadOptions { threads: Some(threads), ..LoadOptions::default() };
     let names = [
         "gqa-tied-f32",
         "mha-untied-f32",
@@ -99,7 +98,13 @@ fn tiny_models(threads: usize) -> Vec<ModelDecoder> {
         "qwen2-tied-f32",
         "qwen3-untied-bf16",
     ];
-    names.iter().map(|name| decoder(&tiny_model(name), &options)).collect()
+    let engines = [Engine::Fused, Engine::Reference];
+    let all = engines.into_iter().flat_map(|engine| names.map(|name| (engine, name)));
+    all.map(|(engine, name)| {
+        let options = LoadOptions { threads: Some(threads), engine, ..LoadOptions::default() };
+        decoder(&tiny_model(name), &options)
+    })
+    .collect()
 }
 
 #[test]

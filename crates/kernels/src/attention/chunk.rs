@@ -9,9 +9,11 @@ use crate::kv::{CacheShape, PAGE, SharedCache};
 use crate::simd::{LANES, Simd, exp, store_part};
 
 /// Partial sums of a score.
-const CHAINS: usize = 4;
+const CHAINS: usize = 2;
+/// How far ahead of their use keys and values are asked for.
+const AHEAD: usize = 4096;
 /// Vectors of values that are weighted at a time.
-const VECTORS: usize = 4;
+const VECTORS: usize = 2;
 
 /// The layout of a partial: two vectors for greatest and sum, then the weighted values.
 pub(super) struct Partial;
@@ -50,10 +52,7 @@ pub(super) fn partial<S: Simd, const Q: usize>(
 ) {
     let state = partials.len() / super::QUERIES;
     let start = chunk * CHUNK;
-    let mut lens = [0; Q];
-    for i in 0..Q {
-        lens[i] = queries.visible[i].saturating_sub(start).min(CHUNK);
-    }
+    let lens = queries.visible.map(|visible| visible.saturating_sub(start).min(CHUNK));
     let longest = lens.iter().fold(0, |a, &b| a.max(b));
     let mut rows = scores.as_chunks_mut::<CHUNK>().0.iter_mut();
     let scores: [&mut [f32; CHUNK]; Q] = std::array::from_fn(|_| match rows.next() {
@@ -102,6 +101,7 @@ fn score<S: Simd, const Q: usize>(s: S, queries: &[[f32; Q]], keys: &[[f32; LANE
     let (whole_queries, rest_queries) = queries.as_chunks::<CHAINS>();
     for (keys, queries) in whole_keys.iter().zip(whole_queries) {
         for j in 0..CHAINS {
+            s.prefetch(&keys[j], AHEAD);
             let key = s.load(&keys[j]);
             for i in 0..Q {
                 sums[i][j] = s.fma(s.splat(queries[j][i]), key, sums[i][j]);
@@ -116,7 +116,7 @@ fn score<S: Simd, const Q: usize>(s: S, queries: &[[f32; Q]], keys: &[[f32; LANE
     }
     let mut scores = [s.splat(0.0); Q];
     for i in 0..Q {
-        scores[i] = s.add(s.add(sums[i][0], sums[i][1]), s.add(sums[i][2], sums[i][3]));
+        scores[i] = s.add(sums[i][0], sums[i][1]);
     }
     scores
 }
@@ -171,6 +171,7 @@ fn values<S: Simd, const Q: usize, const V: usize>(
         for (position, row) in rows.chunks_exact(width).take(count).enumerate() {
             let Some(row) = row[first..].first_chunk::<V>() else { break };
             for v in 0..V {
+                s.prefetch(&row[v], AHEAD);
                 let value = s.load(&row[v]);
                 for i in 0..Q {
                     sums[i][v] = s.fma(s.splat(pages[i][position % PAGE]), value, sums[i][v]);

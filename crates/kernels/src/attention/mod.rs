@@ -25,8 +25,8 @@ use work::{Item, Work};
 
 /// Positions of a chunk; a whole number of pages.
 pub(crate) const CHUNK: usize = 256;
-/// Queries that share one load of keys and values.
-pub(crate) const QUERIES: usize = 4;
+/// Queries that share one load of keys and values, at most.
+pub(crate) const QUERIES: usize = 8;
 /// Rows that the caller rotates and caches alone.
 const FEW_ROWS: usize = 2;
 
@@ -92,7 +92,7 @@ impl Team {
         }
         let (tier, threads) = (self.tier(), self.threads());
         let cache = cache.share();
-        let work = Work::new(spans, &cache, attention.heads);
+        let work = Work::new(spans, &cache, attention.heads, tier.columns().min(QUERIES));
         let state = Partial::floats(shape);
         let own = QUERIES * (shape.dim + CHUNK + 2 * state);
         let partials = work.partials();
@@ -129,6 +129,10 @@ impl Team {
                 1 => tier.run(Meet::<1> { job, item, scratch }),
                 2 => tier.run(Meet::<2> { job, item, scratch }),
                 3 => tier.run(Meet::<3> { job, item, scratch }),
+                4 => tier.run(Meet::<4> { job, item, scratch }),
+                5 => tier.run(Meet::<5> { job, item, scratch }),
+                6 => tier.run(Meet::<6> { job, item, scratch }),
+                7 => tier.run(Meet::<7> { job, item, scratch }),
                 _ => tier.run(Meet::<QUERIES> { job, item, scratch }),
             });
             if partials > 0 {
@@ -230,7 +234,9 @@ impl<const Q: usize> Kernel for Meet<'_, '_, Q> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        meet::<S, Q>(s, self.job, &self.item, self.scratch);
+        if Q <= S::COLUMNS {
+            meet::<S, Q>(s, self.job, &self.item, self.scratch);
+        }
     }
 }
 

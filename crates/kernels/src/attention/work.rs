@@ -1,7 +1,7 @@
 //! Which queries and chunks there are, and whose they are: a static split by their cost.
 
 use super::chunk::Partial;
-use super::{CHUNK, QUERIES, Span};
+use super::{CHUNK, Span};
 use crate::kv::SharedCache;
 use std::ops::Range;
 
@@ -15,6 +15,8 @@ pub(super) struct Work {
     key_heads: usize,
     heads: usize,
     group: usize,
+    /// Queries of an item, at most.
+    block: usize,
     rows: usize,
     /// Chunks of the longest session.
     chunks: usize,
@@ -31,13 +33,13 @@ pub(super) struct Item {
     pub(super) head: usize,
     /// The first query; they are counted row by row, a row's query heads of this key head in turn.
     pub(super) first: usize,
-    /// How many, at most [`QUERIES`].
+    /// How many.
     pub(super) queries: usize,
     pub(super) chunks: Range<usize>,
 }
 
 impl Work {
-    pub(super) fn new(spans: &[Span], cache: &SharedCache<'_>, heads: usize) -> Self {
+    pub(super) fn new(spans: &[Span], cache: &SharedCache<'_>, heads: usize, block: usize) -> Self {
         let key_heads = cache.shape().heads;
         let group = heads / key_heads;
         let rows = spans.iter().map(|span| span.rows).sum();
@@ -45,7 +47,7 @@ impl Work {
         let chunks = longest.div_ceil(CHUNK);
         let floats = rows * heads * chunks * Partial::floats(cache.shape());
         let spread = chunks > 1 && floats <= MOST_PARTIALS;
-        let mut work = Self { key_heads, heads, group, rows, chunks, spread, cost: 0 };
+        let mut work = Self { key_heads, heads, group, block, rows, chunks, spread, cost: 0 };
         let mut cost = 0;
         work.visit(spans, cache, |_, item_cost| cost += item_cost);
         work.cost = cost;
@@ -91,8 +93,8 @@ impl Work {
         for (index, span) in spans.iter().enumerate() {
             let queries = span.rows * self.group;
             for head in 0..self.key_heads {
-                let blocks = (0..queries).step_by(QUERIES).map(|first| {
-                    let count = QUERIES.min(queries - first);
+                let blocks = (0..queries).step_by(self.block).map(|first| {
+                    let count = self.block.min(queries - first);
                     let visible = cache.len(span.slot) + (first + count - 1) / self.group + 1;
                     (first, count, visible)
                 });

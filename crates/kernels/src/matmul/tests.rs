@@ -18,7 +18,7 @@ fn file_bytes(format: Format, rows: usize, cols: usize, seed: u64) -> Vec<u8> {
     };
     let values = rows * cols;
     let mut unit = {
-        let mut next = next.clone();
+        let mut next = next;
         move || next() as f32 / (1u32 << 24) as f32 - 0.5
     };
     match format {
@@ -192,7 +192,8 @@ proptest! {
 #[test]
 fn rows_can_be_reordered_and_widened() {
     for format in Format::ALL {
-        let (rows, cols) = (35, if format.is_quantised() { format.block_values() } else { 33 });
+        let rows = if cfg!(miri) { 18 } else { 35 };
+        let cols = if format.is_quantised() { format.block_values() } else { 33 };
         let bytes = file_bytes(format, rows, cols, 3);
         let plain = Packed::new(format, rows, cols, &bytes).unwrap();
         let turned = Packed::reordered(format, rows, cols, &bytes, |row| rows - 1 - row).unwrap();

@@ -99,7 +99,7 @@ impl Codes for Sixes {
         let bits = vector(s, block, NIBBLES / VECTOR + z / 2);
         // Group g has the bits from 2 (g % 4), which go to bits 4 and 5.
         let (high_even, high_odd) =
-            if z % 2 == 0 { (s.shl::<4>(bits), s.shl::<2>(bits)) } else { (bits, s.shr::<2>(bits)) };
+            if z.is_multiple_of(2) { (s.shl::<4>(bits), s.shl::<2>(bits)) } else { (bits, s.shr::<2>(bits)) };
         (s.or(even, s.and(high_even, 48)), s.or(odd, s.and(high_odd, 48)))
     }
     fn put(block: &mut [u8], row: usize, codes: &[u8; BLOCK]) {

@@ -261,7 +261,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         if VNNI { self.shl_i::<7>(self.splat_i(negated)) } else { self.splat_i(0) }
     }
     #[inline(always)]
-    fn prefetch(self, from: &[u8], ahead: usize) {
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(ahead).cast()) }
+    fn prefetch<T>(self, from: &[T], ahead: usize) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().cast::<i8>().wrapping_add(ahead)) }
     }
 }

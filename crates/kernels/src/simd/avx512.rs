@@ -218,7 +218,7 @@ impl Simd for Avx512 {
         self.shl_i::<7>(self.splat_i(negated))
     }
     #[inline(always)]
-    fn prefetch(self, from: &[u8], ahead: usize) {
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(ahead).cast()) }
+    fn prefetch<T>(self, from: &[T], ahead: usize) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().cast::<i8>().wrapping_add(ahead)) }
     }
 }

@@ -87,7 +87,7 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn begin_biased(self, negated: i32) -> Self::I;
 
     /// Asks for the cache line `ahead` bytes behind the start of `from`; it need not exist.
-    fn prefetch(self, from: &[u8], ahead: usize);
+    fn prefetch<T>(self, from: &[T], ahead: usize);
 }
 
 /// Work to be done with some tier's instructions.

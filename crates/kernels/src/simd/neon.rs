@@ -264,8 +264,8 @@ impl Simd for Neon {
         self.splat_i(0)
     }
     #[inline(always)]
-    fn prefetch(self, from: &[u8], ahead: usize) {
-        let at = from.as_ptr().wrapping_add(ahead);
+    fn prefetch<T>(self, from: &[T], ahead: usize) {
+        let at = from.as_ptr().cast::<u8>().wrapping_add(ahead);
         unsafe {
             asm!("prfm pldl1keep, [{at}]", at = in(reg) at, options(nostack, preserves_flags, readonly))
         };

@@ -186,5 +186,5 @@ impl Simd for Portable {
         [negated << 7; LANES]
     }
     #[inline(always)]
-    fn prefetch(self, _from: &[u8], _ahead: usize) {}
+    fn prefetch<T>(self, _from: &[T], _ahead: usize) {}
 }

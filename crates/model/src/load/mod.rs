@@ -200,7 +200,7 @@ impl LoadOptions {
         if host_only && self.device != Device::Cpu {
             return Err(self.device.refused("is run by the engines auto and graph only".to_owned()));
         }
-        Ok(self.device.open()?)
+        self.device.open()
     }
 
     fn thread_count(&self) -> Result<usize, LoadError> {
