@@ -18,6 +18,7 @@ mod kv;
 mod matmul;
 mod norm;
 mod pack;
+mod placement;
 mod pool;
 mod rope;
 mod shared;

@@ -2,8 +2,9 @@
 //!
 //! The split is the job's own and static: each thread streams its own part of the weights, always
 //! the same. Waiting spins a little, then yields, then sleeps, so that pools of several processes
-//! on one machine do not take time slices from each other.
+//! on one machine do not take time slices from each other. See [`crate::placement`] for where they run.
 
+use crate::placement::{ANYWHERE, Placement};
 use std::any::Any;
 use std::fmt;
 use std::hint::spin_loop;
@@ -36,6 +37,9 @@ pub struct Part<'a> {
 /// What the threads of a pool share.
 struct Shared {
     threads: u32,
+    placement: Placement,
+    /// Where the caller of the job is, for [`Placement`].
+    caller: AtomicU32,
     /// Counts jobs; a change starts one.
     started: Signal,
     /// Counts jobs that all workers have left.
@@ -67,6 +71,8 @@ impl Pool {
         let threads = threads.max(1);
         let shared = Arc::new(Shared {
             threads: threads as u32,
+            placement: Placement::new(threads),
+            caller: AtomicU32::new(ANYWHERE),
             started: Signal::default(),
             finished: Signal::default(),
             passed: Signal::default(),
@@ -107,6 +113,7 @@ impl Pool {
         let erased: &'static (dyn Fn(Part<'_>) + Sync) = unsafe { std::mem::transmute(job) };
         *shared.job.lock().unwrap_or_else(PoisonError::into_inner) = Some(Job(erased));
         shared.running.store(self.workers.len() as u32, Ordering::Relaxed);
+        shared.caller.store(shared.placement.caller(), Ordering::Relaxed);
         let finished = shared.finished.now();
         shared.started.advance();
         let own = shared.attempt(job, part);
@@ -175,12 +182,13 @@ impl fmt::Debug for Part<'_> {
 impl Shared {
     /// A worker's life.
     fn work(&self, index: usize) {
-        let mut seen = 0;
+        let (mut seen, mut place) = (0, ANYWHERE);
         loop {
             seen = self.started.wait_beyond(seen, || false);
             if self.stopping.load(Ordering::Relaxed) {
                 return;
             }
+            self.placement.settle(index, self.caller.load(Ordering::Relaxed), &mut place);
             let job = *self.job.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(Job(job)) = job {
                 // SAFETY: the pointer came from a live reference, and `run` waits for `finished`.

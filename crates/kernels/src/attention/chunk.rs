@@ -11,7 +11,7 @@ use crate::simd::{LANES, Simd, exp, store_part};
 /// Partial sums of a score.
 const CHAINS: usize = 2;
 /// How far ahead of their use keys and values are asked for.
-const AHEAD: usize = 4096;
+const AHEAD: usize = 8 << 10;
 /// Vectors of values that are weighted at a time.
 const VECTORS: usize = 2;
 
