@@ -50,6 +50,11 @@ impl<T: Plain> Buffer<T> {
         Self { start, len }
     }
 
+    /// How many values there are, told without touching them: other threads may be writing some.
+    pub(crate) fn count(&self) -> usize {
+        self.len
+    }
+
     /// The first value, through which threads that share the buffer's owner write their own values.
     pub(crate) fn as_mut_ptr(&self) -> *mut T {
         self.start.as_ptr()

@@ -182,7 +182,8 @@ impl SharedCache<'_> {
 
     fn part(&self, page: u32, start: usize, len: usize) -> *mut f32 {
         let page = &self.pages[page as usize];
-        assert!(start + len <= page.len(), "floats {start} and {len} more of a page of {}", page.len());
+        let count = page.count();
+        assert!(start + len <= count, "floats {start} and {len} more of a page of {count}");
         // SAFETY: the range was just found to be within the page.
         unsafe { page.as_mut_ptr().add(start) }
     }
