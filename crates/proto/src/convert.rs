@@ -26,7 +26,9 @@ fn key_bytes(bytes: &[u8], field: &str) -> Result<[u8; 32], Problem> {
         .map_err(|_| Problem::field(field, format!("{field} has {} bytes; it must have 32", bytes.len())))
 }
 
-fn narrow(value: usize) -> u32 {
+/// A length as the wire has it; what cannot occur on it is cut to the largest.
+#[must_use]
+pub fn narrow(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 

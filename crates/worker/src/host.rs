@@ -4,6 +4,7 @@ use std::path::Path;
 
 use foretoken_engine::LatticeShape;
 use foretoken_model::{LoadError, load};
+use foretoken_proto::convert::narrow;
 use foretoken_proto::{PROTOCOL_VERSION, v1};
 use foretoken_runtime::decoder::Decoder;
 use foretoken_runtime::{Runtime, RuntimeConfig, StartError};
@@ -110,8 +111,4 @@ impl Host {
             }),
         }
     }
-}
-
-fn narrow(value: usize) -> u32 {
-    u32::try_from(value).unwrap_or(u32::MAX)
 }

@@ -3,6 +3,7 @@
 use anyhow::{Context, bail};
 use foretoken_engine::LatticeShape;
 use foretoken_engine::ngram::NgramConfig;
+use foretoken_proto::convert::narrow;
 use foretoken_proto::{PROTOCOL_VERSION, v1};
 use foretoken_runtime::Limits;
 use foretoken_worker::Host;
@@ -72,8 +73,4 @@ impl Source {
             },
         }
     }
-}
-
-fn narrow(value: usize) -> u32 {
-    u32::try_from(value).unwrap_or(u32::MAX)
 }

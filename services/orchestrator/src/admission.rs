@@ -4,6 +4,7 @@
 
 use foretoken_engine::generate::Plan;
 use foretoken_engine::{RequestKeys, Sampling};
+use foretoken_proto::convert::narrow;
 use foretoken_proto::error::{Problem, Reason};
 use foretoken_proto::v1;
 use foretoken_text::{ChatMessage, StopMatcher, Tokenizer};
@@ -182,8 +183,4 @@ fn render(chat: v1::ChatPrompt, tokenizer: &Tokenizer) -> Result<String, Problem
     template
         .render(&messages, true)
         .map_err(|error| Problem::new(Reason::ChatTemplateFailed, error.to_string()).at("chat.messages"))
-}
-
-fn narrow(value: usize) -> u32 {
-    u32::try_from(value).unwrap_or(u32::MAX)
 }

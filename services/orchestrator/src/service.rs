@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foretoken_engine::generate::{FinishReason, GenerateError, Outcome, generate};
+use foretoken_proto::convert::narrow;
 use foretoken_proto::error::{Problem, Reason, from_transport};
 use foretoken_proto::v1;
 use foretoken_proto::v1::orchestrator_server::{Orchestrator, OrchestratorServer};
@@ -95,7 +96,6 @@ impl Orchestrator for GenerateService {
     ) -> Result<Response<v1::OrchestratorDescription>, Status> {
         let (verifiers, draft_workers) = self.pool.states();
         let target = self.pool.target().ok().map(|target| target.description.clone()).unwrap_or_default();
-        let narrow = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
         Ok(Response::new(v1::OrchestratorDescription {
             target: target.model,
             model_fingerprint: target.model_fingerprint,
@@ -210,7 +210,6 @@ fn problem(error: GenerateError) -> Option<Problem> {
 fn finished(outcome: &Outcome, arrived: Instant, prompt_tokens: u32) -> v1::Finished {
     let ledger = &outcome.ledger;
     let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-    let narrow = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
     let finish_reason = match outcome.finish {
         FinishReason::Stop => v1::FinishReason::Stop,
         FinishReason::Length => v1::FinishReason::Length,
