@@ -36,7 +36,8 @@ async fn answer(channel: &Channel, request: v1::GenerateRequest) -> Answer {
     generate_at(channel.clone(), request).await.expect("the request is answered")
 }
 
-/// Principle 5: with speculation and without it, the greedy text is the same token for token.
+/// Principle 5: with speculation and without it, alone and with others in the pass, the greedy text is the same
+/// token for token.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs FORETOKEN_TEST_MODEL and the foretoken binary"]
 async fn greedy_text_is_that_of_plain_decoding() {
@@ -45,31 +46,48 @@ async fn greedy_text_is_that_of_plain_decoding() {
         (Service::draft_worker("ngram"), Service::draft_worker(&test_model().to_string_lossy()));
     let orchestrator = Service::orchestrator(&verifier, &[&ngram, &model], &[]);
     let channel = ready(&orchestrator, 2).await;
-    let (prompts, max_tokens, draft_lens) =
-        if full() { (40, 64, (1..=8).collect()) } else { (8, 32, vec![1, 3, 8]) };
+    let (count, max_tokens, draft_lens, at_once) = if full() {
+        (40, 64, (1..=8).collect::<Vec<u32>>(), (1..=8).collect())
+    } else {
+        (8, 32, vec![1, 3, 8], vec![1, 3, 8])
+    };
+    let prompts: Vec<&str> = PROMPTS.lines().take(count).collect();
+    let mut plain = Vec::new();
+    for prompt in &prompts {
+        let request = v1::GenerateRequest { draft_len: Some(0), ..request(prompt, max_tokens) };
+        plain.push(answer(&channel, request).await);
+    }
+    let mut settings = vec![(v1::DrafterKind::None, 0)];
+    for drafter in [v1::DrafterKind::Ngram, v1::DrafterKind::Model] {
+        settings.extend(draft_lens.iter().map(|&draft_len| (drafter, draft_len)));
+    }
     let mut drafted = 0;
-    for prompt in PROMPTS.lines().take(prompts) {
-        let plain = v1::GenerateRequest { draft_len: Some(0), ..request(prompt, max_tokens) };
-        let plain = answer(&channel, plain).await;
-        for drafter in [v1::DrafterKind::Ngram, v1::DrafterKind::Model] {
-            for &draft_len in &draft_lens {
-                let request = v1::GenerateRequest {
-                    draft_len: Some(draft_len),
-                    drafter: drafter.into(),
-                    ..request(prompt, max_tokens)
-                };
-                let answer = answer(&channel, request).await;
-                assert_eq!(
-                    answer.ids(),
-                    plain.ids(),
-                    "{prompt:?} with {drafter:?} and draft length {draft_len}"
-                );
-                assert_eq!(answer.text(), plain.text());
-                let ledger = answer.ledger();
-                drafted += ledger.drafted;
-                if drafter == v1::DrafterKind::Model {
-                    // The target as its own draft: every guess is right.
-                    assert_eq!(ledger.repair, 0, "{prompt:?} with draft length {draft_len}: {ledger:?}");
+    for sessions in at_once {
+        for &(drafter, draft_len) in &settings {
+            for (prompts, plain) in prompts.chunks(sessions).zip(plain.chunks(sessions)) {
+                let together: Vec<_> = prompts
+                    .iter()
+                    .map(|prompt| {
+                        let request = v1::GenerateRequest {
+                            draft_len: Some(draft_len),
+                            drafter: drafter.into(),
+                            ..request(prompt, max_tokens)
+                        };
+                        tokio::spawn(generate_at(channel.clone(), request))
+                    })
+                    .collect();
+                for ((prompt, plain), together) in prompts.iter().zip(plain).zip(together) {
+                    let answer = together.await.unwrap().expect("the request is answered");
+                    let setting =
+                        format!("{prompt:?} with {drafter:?}, draft length {draft_len}, {sessions} at once");
+                    assert_eq!(answer.ids(), plain.ids(), "{setting}");
+                    assert_eq!(answer.text(), plain.text(), "{setting}");
+                    let ledger = answer.ledger();
+                    drafted += ledger.drafted;
+                    if drafter == v1::DrafterKind::Model {
+                        // The target as its own draft: every guess is right.
+                        assert_eq!(ledger.repair, 0, "{setting}: {ledger:?}");
+                    }
                 }
             }
         }
@@ -77,10 +95,10 @@ async fn greedy_text_is_that_of_plain_decoding() {
     assert!(drafted > 0, "nothing was drafted");
 }
 
-/// The same for sessions that share their passes.
+/// The same where sessions of one pass have blocks of several lengths.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs FORETOKEN_TEST_MODEL and the foretoken binary"]
-async fn greedy_text_does_not_depend_on_who_shares_the_pass() {
+async fn greedy_text_does_not_depend_on_the_blocks_of_others() {
     let verifier = Service::verifier();
     let ngram = Service::draft_worker("ngram");
     let orchestrator = Service::orchestrator(&verifier, &[&ngram], &[]);

@@ -7,7 +7,8 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use foretoken_kernels::{
-    Activations, Angles, Attention, Cache, CacheShape, Format, Linear, Packed, Pool, Source, Span, Team, Tier,
+    Activations, Angles, Attention, Cache, CacheShape, Format, Linear, Next, Packed, Pool, Precision, Source,
+    Span, Team, Tier,
 };
 use std::hint::black_box;
 use std::num::NonZero;
@@ -58,7 +59,9 @@ fn linear(c: &mut Criterion) {
             input.floats_mut().iter_mut().enumerate().for_each(|(i, x)| *x = (i % 97) as f32 * 0.01);
             let mut out = vec![0.0; rows * outputs];
             group.bench_with_input(BenchmarkId::from_parameter(rows), &rows, |b, _| {
-                b.iter(|| team.linear(&mut input, Source::Floats, &layer, &mut out, outputs, false));
+                b.iter(|| {
+                    team.linear(&mut input, Source::Floats, &layer, &mut out, outputs, false, Next::Unknown)
+                });
             });
         }
         group.finish();
@@ -66,7 +69,7 @@ fn linear(c: &mut Criterion) {
 }
 
 fn attention(c: &mut Criterion) {
-    let (heads, shape) = (9, CacheShape { layers: 1, heads: 3, dim: 64 });
+    let (heads, shape) = (9, CacheShape { layers: 1, heads: 3, dim: 64, precision: Precision::F32 });
     for context in [128, 2048] {
         let mut group = c.benchmark_group(format!("attention/{context}"));
         for rows in ROWS {

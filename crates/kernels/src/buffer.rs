@@ -1,6 +1,6 @@
 //! Zeroed memory on cache-line bounds, in large pages where the system gives them.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -17,6 +17,8 @@ const LARGE_PAGE: usize = 2 << 20;
 pub(crate) unsafe trait Plain: Copy + Send + Sync + 'static {}
 // SAFETY: integers and floats are valid in every bit pattern and have no padding.
 unsafe impl Plain for u8 {}
+// SAFETY: as above.
+unsafe impl Plain for [u8; 2] {}
 // SAFETY: as above.
 unsafe impl Plain for f32 {}
 
@@ -39,14 +41,17 @@ impl<T: Plain> Buffer<T> {
             return Self { start: NonNull::dangling(), len };
         }
         // SAFETY: the layout's size is not zero.
-        let memory = unsafe { alloc_zeroed(layout) };
+        let memory = unsafe { alloc(layout) };
         let Some(start) = NonNull::new(memory.cast::<T>()) else { handle_alloc_error(layout) };
+        // Before the first write, which decides what kind of page it gets.
         #[cfg(all(target_os = "linux", not(miri)))]
         if layout.align() == LARGE_PAGE {
             // SAFETY: the range is memory of ours that begins on a page's bound; the advice changes
             // nothing that a program can see, and its failure leaves small pages.
             unsafe { libc::madvise(memory.cast(), layout.size(), libc::MADV_HUGEPAGE) };
         }
+        // SAFETY: as many bytes were allocated.
+        unsafe { memory.write_bytes(0, layout.size()) };
         Self { start, len }
     }
 
@@ -75,7 +80,7 @@ impl<T: Plain> Drop for Buffer<T> {
     fn drop(&mut self) {
         let layout = Self::layout(self.len);
         if layout.size() > 0 {
-            // SAFETY: the memory came from `alloc_zeroed` with this very layout.
+            // SAFETY: the memory came from `alloc` with this very layout.
             unsafe { dealloc(self.start.as_ptr().cast(), layout) };
         }
     }

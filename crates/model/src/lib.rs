@@ -29,7 +29,7 @@ mod weights;
 pub use decoder::LlamaDecoder;
 pub use device::{Device, DeviceError};
 pub use engine::{Engine, ModelDecoder};
-pub use foretoken_kernels::Tier;
+pub use foretoken_kernels::{Precision, Tier};
 pub use fused::FusedDecoder;
 pub use graph::GraphDecoder;
 pub use load::{LoadError, LoadOptions, LoadStage, LoadStep, Loaded, load};

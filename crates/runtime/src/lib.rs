@@ -10,6 +10,7 @@
 mod config;
 pub mod decoder;
 mod handle;
+mod histogram;
 mod judge;
 mod pass;
 mod session;
@@ -18,4 +19,5 @@ mod thread;
 
 pub use config::{Limits, RuntimeConfig, StartError};
 pub use handle::{DraftSession, Ended, Event, OpenError, QueueFull, Runtime, VerifySession};
+pub use histogram::{COUNT_BOUNDS, HistogramSnapshot, TIME_BOUNDS_US};
 pub use stats::{Stats, StatsSnapshot};

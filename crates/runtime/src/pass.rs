@@ -52,8 +52,11 @@ impl Passes {
         stats.passes.fetch_add(1, Ordering::Relaxed);
         stats.rows.fetch_add(rows as u64, Ordering::Relaxed);
         stats.shared_passes.fetch_add(u64::from(self.plan.len() > 1), Ordering::Relaxed);
+        stats.pass_us.record(in_micros(facts.took));
+        stats.pass_rows.record(rows as u64);
+        stats.pass_sessions.record(self.plan.len() as u64);
         match outcome {
-            Ok(()) => self.hand_out(decoder, sessions, config, facts),
+            Ok(()) => self.hand_out(decoder, sessions, config, stats, facts),
             Err(error) => {
                 tracing::error!(%error, "pass failed; its sessions end");
                 for &(index, _) in &self.plan {
@@ -108,6 +111,7 @@ impl Passes {
         decoder: &D,
         sessions: &mut [Session],
         config: &RuntimeConfig,
+        stats: &Stats,
         facts: PassFacts,
     ) {
         let mut first_row = 0;
@@ -117,9 +121,10 @@ impl Passes {
             if let Some(active) = &mut session.active {
                 if active.times.passes == 0 {
                     let waited = facts.began.saturating_duration_since(active.since);
-                    active.times.queue_us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+                    active.times.queue_us = in_micros(waited);
+                    stats.queue_wait_us.record(active.times.queue_us);
                 }
-                active.times.model_us += u64::try_from(facts.took.as_micros()).unwrap_or(u64::MAX);
+                active.times.model_us += in_micros(facts.took);
                 active.times.passes += 1;
                 active.times.rows = wish.rows as u32;
                 active.times.batch_rows = facts.rows;
@@ -134,6 +139,10 @@ impl Passes {
             first_row += wish.logits;
         }
     }
+}
+
+fn in_micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn forward<D: Decoder>(

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::histogram::{COUNT_BOUNDS, Histogram, HistogramSnapshot, TIME_BOUNDS_US};
+
 /// Written by the model's thread, read by anyone.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Stats {
     pub(crate) sessions: AtomicUsize,
     pub(crate) kv_used: AtomicUsize,
@@ -13,10 +15,33 @@ pub struct Stats {
     pub(crate) busy_us: AtomicU64,
     pub(crate) stale_frames: AtomicU64,
     pub(crate) repeated_frames: AtomicU64,
+    pub(crate) queue_wait_us: Histogram<16>,
+    pub(crate) pass_us: Histogram<16>,
+    pub(crate) pass_rows: Histogram<11>,
+    pub(crate) pass_sessions: Histogram<11>,
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Self {
+            sessions: AtomicUsize::new(0),
+            kv_used: AtomicUsize::new(0),
+            passes: AtomicU64::new(0),
+            rows: AtomicU64::new(0),
+            shared_passes: AtomicU64::new(0),
+            busy_us: AtomicU64::new(0),
+            stale_frames: AtomicU64::new(0),
+            repeated_frames: AtomicU64::new(0),
+            queue_wait_us: Histogram::new(&TIME_BOUNDS_US),
+            pass_us: Histogram::new(&TIME_BOUNDS_US),
+            pass_rows: Histogram::new(&COUNT_BOUNDS),
+            pass_sessions: Histogram::new(&COUNT_BOUNDS),
+        }
+    }
 }
 
 /// The counters at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatsSnapshot {
     /// Sessions held, those in their grace time included.
     pub sessions: usize,
@@ -34,6 +59,14 @@ pub struct StatsSnapshot {
     pub stale_frames: u64,
     /// Frames that came more than once.
     pub repeated_frames: u64,
+    /// From a frame's arrival to the start of the first pass that it was in, microseconds.
+    pub queue_wait_us: HistogramSnapshot<16>,
+    /// Times of passes, without sampling, microseconds.
+    pub pass_us: HistogramSnapshot<16>,
+    /// Rows of a pass.
+    pub pass_rows: HistogramSnapshot<11>,
+    /// Sessions of a pass.
+    pub pass_sessions: HistogramSnapshot<11>,
 }
 
 impl Stats {
@@ -49,6 +82,10 @@ impl Stats {
             busy_us: self.busy_us.load(Ordering::Relaxed),
             stale_frames: self.stale_frames.load(Ordering::Relaxed),
             repeated_frames: self.repeated_frames.load(Ordering::Relaxed),
+            queue_wait_us: self.queue_wait_us.snapshot(),
+            pass_us: self.pass_us.snapshot(),
+            pass_rows: self.pass_rows.snapshot(),
+            pass_sessions: self.pass_sessions.snapshot(),
         }
     }
 }

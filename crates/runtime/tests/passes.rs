@@ -55,7 +55,14 @@ async fn sessions_share_passes_and_none_exceeds_the_budget() {
     assert!(runtime.stats().shared_passes > 0);
     // Every row once: the prompts, and five drafted tokens each.
     let rows: usize = (0..8).map(|index| prompt(index).len() + 5).sum();
-    assert_eq!(runtime.stats().rows, rows as u64);
+    let stats = runtime.stats();
+    assert_eq!(stats.rows, rows as u64);
+    assert_eq!((stats.pass_rows.count(), stats.pass_rows.sum), (stats.passes, rows as u64));
+    assert_eq!((stats.pass_us.count(), stats.pass_sessions.count()), (stats.passes, stats.passes));
+    assert_eq!(stats.queue_wait_us.count(), 8, "a frame waits once");
+    // Passes of four sessions or more are in the buckets above two.
+    let (shared, full) = (stats.pass_sessions, passes.iter().filter(|fed| fed.len() >= 3).count());
+    assert_eq!(shared.buckets[2..].iter().sum::<u64>(), full as u64, "{shared:?}");
 }
 
 #[tokio::test]

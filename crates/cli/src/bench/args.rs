@@ -2,6 +2,7 @@
 
 use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand, ValueEnum};
+use foretoken_model::Precision;
 
 use crate::catalogue::DEFAULT_TARGET;
 
@@ -57,6 +58,10 @@ pub(crate) struct PassArgs {
     /// Which rows of a pass give logits
     #[arg(long, value_name = "ROWS", default_value = "all")]
     pub(super) logits: Logits,
+
+    /// How keys and values are kept: f32 or f16
+    #[arg(long, env = "FORETOKEN_KV_TYPE", value_name = "TYPE", default_value_t = Precision::F32)]
+    pub(super) kv_type: Precision,
 
     /// Passes timed of each kind; their median is told
     #[arg(long, value_name = "N", default_value = "15", value_parser = count::<1>())]

@@ -20,14 +20,17 @@ use foretoken_model::{LoadOptions, load};
 use foretoken_runtime::decoder::Decoder;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
+use self::args::PassArgs;
 pub(crate) use self::args::{BenchArgs, BenchCommand};
-use self::args::{Logits, PassArgs};
 use self::memory::Memory;
 use self::passes::Passes;
 use self::report::Measured;
 use crate::catalogue::Catalogue;
 use crate::failure::UsageError;
 use crate::terminal::{ColorChoice, print, progress, spinner};
+
+/// Passes that are not timed, after each memory read: large caches take more than one to fill again.
+const WARM_PASSES: usize = 4;
 
 /// Runs the command.
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
@@ -47,7 +50,7 @@ fn pass(args: &PassArgs) -> Result<ExitCode> {
     let bar = bar(&progress, threads.len() * contexts.len() * args.repeats * rows.len());
     let mut results = Vec::with_capacity(threads.len() * contexts.len());
     for &threads in &threads {
-        let mut passes = loaded(&path, threads, &contexts, &rows, args.logits, &progress)?;
+        let mut passes = loaded(&path, threads, args, &progress)?;
         let mut memory = Memory::new(threads, passes.bytes(*contexts.last().unwrap_or(&0)));
         for &context in &contexts {
             bar.set_message(format!("threads {threads}, context {context}"));
@@ -69,27 +72,25 @@ fn pass(args: &PassArgs) -> Result<ExitCode> {
 fn loaded(
     path: &Path,
     threads: usize,
-    contexts: &[usize],
-    rows: &[usize],
-    logits: Logits,
+    args: &PassArgs,
     progress: &MultiProgress,
 ) -> Result<Passes<impl Decoder>> {
     let waiting = spinner(progress, "");
-    let options = LoadOptions { threads: Some(threads), ..LoadOptions::default() };
+    let options = LoadOptions { threads: Some(threads), kv_type: args.kv_type, ..LoadOptions::default() };
     let loaded = load(path, &options, &mut |stage| waiting.set_message(stage.step.to_string()))
         .with_context(|| format!("cannot load {}", path.display()))?;
     waiting.finish_and_clear();
     let most = |values: &[usize]| values.iter().copied().max().unwrap_or(0);
-    let capacity = most(contexts) + most(rows);
+    let (context, rows) = (most(&args.context), most(&args.rows));
+    let capacity = context + rows;
     let limit = loaded.decoder.shape().max_context;
     if capacity > limit {
-        let (context, rows) = (most(contexts), most(rows));
         return Err(UsageError(format!(
             "--context {context} and --rows {rows} need {capacity} positions, but the model has {limit}; give less of either"
         ))
         .into());
     }
-    Ok(Passes::new(loaded.decoder, capacity, logits)?)
+    Ok(Passes::new(loaded.decoder, capacity, args.logits)?)
 }
 
 /// Passes and memory reads, taking turns within each repetition: a slow moment of the machine falls on all alike.
@@ -108,8 +109,10 @@ fn measure(
     // One repetition more than is counted: the first warms up code, caches and branch predictors.
     for repeat in 0..=repeats {
         memory.read();
-        // The memory read has evicted what a pass leaves in the caches; this pass puts it back.
-        passes.time(1)?;
+        // The memory read has evicted what passes leave in the caches; these passes put it back.
+        for _ in 0..WARM_PASSES {
+            passes.time(1)?;
+        }
         for turn in 0..rows.len() {
             // Each repetition starts with another row count, so that none always follows the same one.
             let index = (turn + repeat) % rows.len();

@@ -5,15 +5,11 @@
 //! each in the order of the session, however many queries are computed together.
 
 use super::CHUNK;
-use crate::kv::{CacheShape, PAGE, SharedCache};
+use crate::kv::{CacheShape, Element, PAGE, SharedCache};
 use crate::simd::{LANES, Simd, exp, store_part};
 
 /// Partial sums of a score.
 const CHAINS: usize = 2;
-/// How far ahead of their use keys and values are asked for.
-const AHEAD: usize = 8 << 10;
-/// Vectors of values that are weighted at a time.
-const VECTORS: usize = 2;
 
 /// The layout of a partial: two vectors for greatest and sum, then the weighted values.
 pub(super) struct Partial;
@@ -42,7 +38,7 @@ pub(super) struct Queries<'a, const Q: usize> {
 
 /// Writes the partials of the queries that see something of the chunk.
 #[inline(always)]
-pub(super) fn partial<S: Simd, const Q: usize>(
+pub(super) fn partial<S: Simd, E: Element, const Q: usize>(
     s: S,
     source: &Source<'_>,
     queries: &Queries<'_, Q>,
@@ -59,15 +55,20 @@ pub(super) fn partial<S: Simd, const Q: usize>(
         Some(row) => row,
         None => unreachable!("scratch for every query"),
     });
-    for first in (0..longest).step_by(PAGE) {
-        // SAFETY: behind the barrier nobody writes to the cache.
-        let keys = unsafe {
-            source.cache.keys(source.cache.page(source.slot, start + first), source.layer, source.head)
-        };
-        let dim = queries.numbers.len();
-        for (tile, keys) in keys.chunks_exact(dim).enumerate().take((longest - first).div_ceil(LANES)) {
-            let tile = first / LANES + tile;
-            let values = score(s, queries.numbers, keys);
+    let pages = longest.div_ceil(PAGE);
+    let page = |index: usize| source.cache.page(source.slot, start + index * PAGE);
+    // SAFETY: behind the barrier nobody writes to the cache.
+    let keys = |page| unsafe { source.cache.keys::<E>(page, source.layer, source.head) };
+    // SAFETY: as above.
+    let values = |page| unsafe { source.cache.values::<E>(page, source.layer, source.head) };
+    let dim = queries.numbers.len();
+    for index in 0..pages {
+        // What is read a page later: the next keys, behind the last ones the first values.
+        let later = if index + 1 < pages { keys(page(index + 1)) } else { values(page(0)) };
+        let count = (longest - index * PAGE).div_ceil(LANES);
+        for (tile, keys) in keys(page(index)).chunks_exact(dim).enumerate().take(count) {
+            let values = score(s, queries.numbers, keys, later, tile * dim);
+            let tile = index * PAGE / LANES + tile;
             for i in 0..Q {
                 s.store(values[i], &mut scores[i].as_chunks_mut().0[tile]);
             }
@@ -79,37 +80,57 @@ pub(super) fn partial<S: Simd, const Q: usize>(
             weigh(s, scores[i], lens[i], head.as_chunks_mut().0);
         }
     }
-    let shortest = lens.iter().fold(CHUNK, |a, &b| a.min(b));
+    let most = queries.visible.iter().fold(0, |a, &b| a.max(b));
+    // Behind the last values the next chunk's keys.
+    let beyond = if most > start + CHUNK { keys(page(CHUNK / PAGE)) } else { keys(page(0)) };
+    let weigh = Weigh {
+        source,
+        start,
+        weights: &scores,
+        lens: &lens,
+        shortest: lens.iter().fold(CHUNK, |a, &b| a.min(b)),
+        beyond,
+    };
     let vectors = source.cache.shape().value_width() / LANES;
     let mut vector = 0;
     while vector < vectors {
-        if vectors - vector >= VECTORS {
-            values::<S, Q, VECTORS>(s, source, start, &scores, &lens, shortest, vector, partials);
-            vector += VECTORS;
+        // As many sums as a tier has registers for.
+        if vectors - vector >= 4 && 4 * Q <= 2 * S::COLUMNS {
+            weigh.values::<S, 4>(s, vector, partials);
+            vector += 4;
+        } else if vectors - vector >= 2 {
+            weigh.values::<S, 2>(s, vector, partials);
+            vector += 2;
         } else {
-            values::<S, Q, 1>(s, source, start, &scores, &lens, shortest, vector, partials);
+            weigh.values::<S, 1>(s, vector, partials);
             vector += 1;
         }
     }
 }
 
-/// The scores of sixteen positions.
+/// The scores of sixteen positions; as much of `later`, from vector `from` on, is asked for meanwhile.
 #[inline(always)]
-fn score<S: Simd, const Q: usize>(s: S, queries: &[[f32; Q]], keys: &[[f32; LANES]]) -> [S::F; Q] {
+fn score<S: Simd, E: Element, const Q: usize>(
+    s: S,
+    queries: &[[f32; Q]],
+    keys: &[[E; LANES]],
+    later: &[[E; LANES]],
+    from: usize,
+) -> [S::F; Q] {
     let mut sums = [[s.splat(0.0); CHAINS]; Q];
     let (whole_keys, rest_keys) = keys.as_chunks::<CHAINS>();
     let (whole_queries, rest_queries) = queries.as_chunks::<CHAINS>();
-    for (keys, queries) in whole_keys.iter().zip(whole_queries) {
+    for (pair, (keys, queries)) in whole_keys.iter().zip(whole_queries).enumerate() {
         for j in 0..CHAINS {
-            s.prefetch(&keys[j], AHEAD);
-            let key = s.load(&keys[j]);
+            s.prefetch(later, (from + pair * CHAINS + j) * size_of::<[E; LANES]>());
+            let key = E::load(s, &keys[j]);
             for i in 0..Q {
                 sums[i][j] = s.fma(s.splat(queries[j][i]), key, sums[i][j]);
             }
         }
     }
     for (j, (key, queries)) in rest_keys.iter().zip(rest_queries).enumerate().take(CHAINS - 1) {
-        let key = s.load(key);
+        let key = E::load(s, key);
         for i in 0..Q {
             sums[i][j] = s.fma(s.splat(queries[i]), key, sums[i][j]);
         }
@@ -142,57 +163,63 @@ fn weigh<S: Simd>(s: S, scores: &mut [f32; CHUNK], len: usize, head: &mut [[f32;
     s.store(s.splat(s.sum(sum)), &mut head[1]);
 }
 
-/// Weighs `V` vectors of the values, from the `first`-th on.
-#[allow(clippy::too_many_arguments, reason = "one step of `partial`, whose locals they are")]
-#[inline(always)]
-fn values<S: Simd, const Q: usize, const V: usize>(
-    s: S,
-    source: &Source<'_>,
+/// The weighing of a chunk's values.
+struct Weigh<'a, E, const Q: usize> {
+    source: &'a Source<'a>,
+    /// The chunk's first position.
     start: usize,
-    weights: &[&mut [f32; CHUNK]; Q],
-    lens: &[usize; Q],
+    weights: &'a [&'a mut [f32; CHUNK]; Q],
+    /// Positions of the chunk that each query sees, and those that all of them see.
+    lens: &'a [usize; Q],
     shortest: usize,
-    first: usize,
-    partials: &mut [f32],
-) {
-    let state = partials.len() / super::QUERIES;
-    let width = source.cache.shape().value_width() / LANES;
-    let mut sums = [[s.splat(0.0); V]; Q];
-    for (page, from) in (0..shortest).step_by(PAGE).enumerate() {
+    /// What is read behind the values.
+    beyond: &'a [[E; LANES]],
+}
+
+impl<E: Element, const Q: usize> Weigh<'_, E, Q> {
+    /// The values of the page that holds a position of the chunk.
+    #[inline(always)]
+    fn page(&self, position: usize) -> &[[E; LANES]] {
+        let Source { cache, slot, layer, head } = *self.source;
         // SAFETY: behind the barrier nobody writes to the cache.
-        let rows = unsafe {
-            source.cache.values(source.cache.page(source.slot, start + from), source.layer, source.head)
-        };
-        let mut pages = [&[0.0; PAGE]; Q];
-        for i in 0..Q {
-            pages[i] = &weights[i].as_chunks::<PAGE>().0[page];
-        }
-        let count = (shortest - from).min(PAGE);
-        for (position, row) in rows.chunks_exact(width).take(count).enumerate() {
-            let Some(row) = row[first..].first_chunk::<V>() else { break };
-            for v in 0..V {
-                s.prefetch(&row[v], AHEAD);
-                let value = s.load(&row[v]);
-                for i in 0..Q {
-                    sums[i][v] = s.fma(s.splat(pages[i][position % PAGE]), value, sums[i][v]);
+        unsafe { cache.values::<E>(cache.page(slot, self.start + position), layer, head) }
+    }
+
+    /// Weighs `V` vectors of the values, from the `first`-th on.
+    #[inline(always)]
+    fn values<S: Simd, const V: usize>(&self, s: S, first: usize, partials: &mut [f32]) {
+        let state = partials.len() / super::QUERIES;
+        let width = self.source.cache.shape().value_width() / LANES;
+        let mut sums = [[s.splat(0.0); V]; Q];
+        for (page, from) in (0..self.shortest).step_by(PAGE).enumerate() {
+            let count = (self.shortest - from).min(PAGE);
+            let later = if from + PAGE < self.shortest { self.page(from + PAGE) } else { self.beyond };
+            let weights: [&[f32; PAGE]; Q] =
+                std::array::from_fn(|i| &self.weights[i].as_chunks::<PAGE>().0[page]);
+            for (position, row) in self.page(from).chunks_exact(width).take(count).enumerate() {
+                let Some(row) = row[first..].first_chunk::<V>() else { break };
+                for v in 0..V {
+                    s.prefetch(later, (position * width + first + v) * size_of::<[E; LANES]>());
+                    let value = E::load(s, &row[v]);
+                    for i in 0..Q {
+                        sums[i][v] = s.fma(s.splat(weights[i][position % PAGE]), value, sums[i][v]);
+                    }
                 }
             }
         }
-    }
-    for i in 0..Q {
-        // What this query sees beyond the others, in the same order.
-        for position in shortest..lens[i] {
-            let page = source.cache.page(source.slot, start + position);
-            // SAFETY: as above.
-            let rows = unsafe { source.cache.values(page, source.layer, source.head) };
-            let row = &rows[position % PAGE * width + first..];
-            for v in 0..V {
-                sums[i][v] = s.fma(s.splat(weights[i][position]), s.load(&row[v]), sums[i][v]);
+        for i in 0..Q {
+            // What this query sees beyond the others, in the same order.
+            for position in self.shortest..self.lens[i] {
+                let row = &self.page(position)[position % PAGE * width + first..];
+                for v in 0..V {
+                    let weight = s.splat(self.weights[i][position]);
+                    sums[i][v] = s.fma(weight, E::load(s, &row[v]), sums[i][v]);
+                }
             }
-        }
-        let out = partials[i * state + 2 * LANES..(i + 1) * state].as_chunks_mut::<LANES>().0;
-        for v in 0..V {
-            s.store(sums[i][v], &mut out[first + v]);
+            let out = partials[i * state + 2 * LANES..(i + 1) * state].as_chunks_mut::<LANES>().0;
+            for v in 0..V {
+                s.store(sums[i][v], &mut out[first + v]);
+            }
         }
     }
 }

@@ -13,14 +13,16 @@ mod tests;
 mod work;
 
 use crate::activations::{Activations, SharedActivations};
-use crate::kv::{Cache, CacheShape, SharedCache};
+use crate::kv::{Cache, CacheShape, Element, Half, Precision, SharedCache};
 use crate::matmul::Team;
 use crate::norm::rms_norm_in_place;
 use crate::pool::Part;
 use crate::rope::{Angles, rotate};
 use crate::shared::SharedMut;
 use crate::simd::{Kernel, LANES, Simd};
+use crate::tier::Tier;
 use chunk::{Partial, Queries, finish, join};
+use std::marker::PhantomData;
 use work::{Item, Work};
 
 /// Positions of a chunk; a whole number of pages.
@@ -29,6 +31,8 @@ pub(crate) const CHUNK: usize = 256;
 pub(crate) const QUERIES: usize = 8;
 /// Rows that the caller rotates and caches alone.
 const FEW_ROWS: usize = 2;
+/// What a key head and its values cost to enter, in query heads: keys go to a cache line each component.
+const KEY_COST: usize = 3;
 
 /// One session's part of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,27 +117,21 @@ impl Team {
         let early = rows <= FEW_ROWS;
         if early {
             // SAFETY: no other thread is in the job yet.
-            unsafe { job.enter(tier, 0..rows) };
+            unsafe { job.enter(tier, 0, 1) };
         }
         let owned = SharedMut::new(owned);
         pool.run(|part| {
             if !early {
                 // SAFETY: shares do not overlap, and a position is of one row.
-                unsafe { job.enter(tier, part.share(rows)) };
+                unsafe { job.enter(tier, part.index, part.count) };
                 part.barrier();
             }
             // SAFETY: each thread has its own.
             let scratch = unsafe { owned.slice_mut(part.index * own..(part.index + 1) * own) };
             let job = &job;
-            job.work.for_each(job.spans, &job.cache, part.index, part.count, |item| match item.queries {
-                1 => tier.run(Meet::<1> { job, item, scratch }),
-                2 => tier.run(Meet::<2> { job, item, scratch }),
-                3 => tier.run(Meet::<3> { job, item, scratch }),
-                4 => tier.run(Meet::<4> { job, item, scratch }),
-                5 => tier.run(Meet::<5> { job, item, scratch }),
-                6 => tier.run(Meet::<6> { job, item, scratch }),
-                7 => tier.run(Meet::<7> { job, item, scratch }),
-                _ => tier.run(Meet::<QUERIES> { job, item, scratch }),
+            job.work.for_each(job.spans, &job.cache, part.index, part.count, |item| match shape.precision {
+                Precision::F32 => job.meet::<f32>(tier, item, scratch),
+                Precision::F16 => job.meet::<Half>(tier, item, scratch),
             });
             if partials > 0 {
                 part.barrier();
@@ -160,89 +158,125 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Norms and rotates some rows, and caches their keys and values.
+    /// One item, with keys and values kept as `E`.
+    fn meet<E: Element>(&self, tier: Tier, item: Item, scratch: &mut [f32]) {
+        let (job, kept) = (self, PhantomData::<E>);
+        match item.queries {
+            1 => tier.run(Meet::<E, 1> { job, item, scratch, kept }),
+            2 => tier.run(Meet::<E, 2> { job, item, scratch, kept }),
+            3 => tier.run(Meet::<E, 3> { job, item, scratch, kept }),
+            4 => tier.run(Meet::<E, 4> { job, item, scratch, kept }),
+            5 => tier.run(Meet::<E, 5> { job, item, scratch, kept }),
+            6 => tier.run(Meet::<E, 6> { job, item, scratch, kept }),
+            7 => tier.run(Meet::<E, 7> { job, item, scratch, kept }),
+            _ => tier.run(Meet::<E, QUERIES> { job, item, scratch, kept }),
+        }
+    }
+
+    /// Norms and rotates a thread's share of the heads, and caches its keys and values.
+    ///
+    /// The rows of a session are taken as they share tiles of the cache: threads that wrote keys of one tile would
+    /// wait for each other's cache lines.
     ///
     /// # Safety
-    /// No other thread uses these rows or their positions in the cache meanwhile.
-    unsafe fn enter(&self, tier: crate::tier::Tier, rows: std::ops::Range<usize>) {
+    /// No other thread uses the share's heads or their positions in the cache meanwhile.
+    unsafe fn enter(&self, tier: Tier, index: usize, count: usize) {
+        let (heads, keys) = (self.attention.heads, self.shape.heads);
+        let total = self.out.rows() * (heads + KEY_COST * keys);
+        let (mine, mut before) = (total * index / count..total * (index + 1) / count, 0);
         for span in self.spans {
-            for row in rows.start.max(span.first)..rows.end.min(span.first + span.rows) {
-                // SAFETY: the caller's promise.
-                let qkv = unsafe { self.qkv.slice_mut(row * self.width..(row + 1) * self.width) };
-                tier.run(Turn {
-                    attention: self.attention,
-                    dim: self.shape.dim,
-                    angles: self.angles,
-                    row,
-                    qkv,
-                });
-                let keys = self.attention.heads * self.shape.dim;
-                let (keys, values) = qkv[keys..].split_at(self.shape.heads * self.shape.dim);
-                let position = self.cache.len(span.slot) + row - span.first;
-                let page = self.cache.page(span.slot, position);
-                let heads = keys.chunks_exact(self.shape.dim).zip(values.chunks_exact(self.shape.dim));
-                for (head, (key, value)) in heads.enumerate() {
-                    // SAFETY: a session is in one span, a position is of one row.
-                    unsafe { self.cache.write(page, self.attention.layer, head, position, key, value) };
+            let held = self.cache.len(span.slot);
+            let mut first = 0;
+            while first < span.rows {
+                let rows = (LANES - (held + first) % LANES).min(span.rows - first);
+                for head in 0..heads + keys {
+                    let cost = rows * if head < heads { 1 } else { KEY_COST };
+                    if mine.contains(&(before + cost / 2)) {
+                        for row in first..first + rows {
+                            // SAFETY: a head of a row is in one share.
+                            unsafe { self.enter_head(tier, span, row, held + row, head) };
+                        }
+                    }
+                    before += cost;
                 }
+                first += rows;
+            }
+        }
+    }
+
+    /// One query head, or one key head with its values, of the row that is the `row`-th of its span.
+    ///
+    /// # Safety
+    /// No other thread uses them meanwhile.
+    unsafe fn enter_head(&self, tier: Tier, span: &Span, row: usize, position: usize, head: usize) {
+        let (dim, heads, row) = (self.shape.dim, self.attention.heads, span.first + row);
+        let at = |index: usize| row * self.width + index * dim..row * self.width + (index + 1) * dim;
+        // SAFETY: the caller's promise.
+        let numbers = unsafe { self.qkv.slice_mut(at(head)) };
+        let is_query = head < heads;
+        tier.run(Turn { attention: self.attention, is_query, angles: self.angles.row(row), head: numbers });
+        if !is_query {
+            // SAFETY: as above.
+            let values = unsafe { self.qkv.slice(at(head + self.shape.heads)) };
+            let page = self.cache.page(span.slot, position);
+            // SAFETY: a session is in one span, a position is of one row.
+            unsafe {
+                self.cache.write(page, self.attention.layer, head - heads, position, numbers, values);
             }
         }
     }
 }
 
-/// Norms and rotates the queries and keys of one row.
+/// Norms and rotates one head of a row.
 struct Turn<'a> {
     attention: Attention<'a>,
-    dim: usize,
-    angles: &'a Angles,
-    row: usize,
-    qkv: &'a mut [f32],
+    is_query: bool,
+    /// Cosines and sines of the row's position.
+    angles: (&'a [f32], &'a [f32]),
+    head: &'a mut [f32],
 }
 
 impl Kernel for Turn<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (cos, sin) = self.angles.row(self.row);
-        // A query is scaled once, not each of its scores.
-        let scale = s.splat(1.0 / (self.dim as f32).sqrt());
-        let queries = self.attention.heads;
-        let turned = self.qkv.len() / self.dim - (self.qkv.len() / self.dim - queries) / 2;
-        for (index, head) in self.qkv.chunks_exact_mut(self.dim).take(turned).enumerate() {
-            if let Some(norms) = self.attention.norms {
-                let weight = if index < queries { norms.query } else { norms.key };
-                rms_norm_in_place(s, head, weight, norms.eps);
-            }
-            rotate(s, head, cos, sin);
-            if index < queries {
-                for part in head.chunks_mut(LANES) {
-                    crate::simd::store_part(s, s.mul(crate::simd::load_part(s, part), scale), part);
-                }
+        let Self { attention, is_query, angles: (cos, sin), head } = self;
+        if let Some(norms) = attention.norms {
+            let weight = if is_query { norms.query } else { norms.key };
+            rms_norm_in_place(s, head, weight, norms.eps);
+        }
+        rotate(s, head, cos, sin);
+        if is_query {
+            // A query is scaled once, not each of its scores.
+            let scale = s.splat(1.0 / (head.len() as f32).sqrt());
+            for part in head.chunks_mut(LANES) {
+                crate::simd::store_part(s, s.mul(crate::simd::load_part(s, part), scale), part);
             }
         }
     }
 }
 
 /// One item: its queries meet keys and values.
-struct Meet<'a, 'b, const Q: usize> {
+struct Meet<'a, 'b, E, const Q: usize> {
     job: &'a Job<'b>,
     item: Item,
     scratch: &'a mut [f32],
+    kept: PhantomData<E>,
 }
 
-impl<const Q: usize> Kernel for Meet<'_, '_, Q> {
+impl<E: Element, const Q: usize> Kernel for Meet<'_, '_, E, Q> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         if Q <= S::COLUMNS {
-            meet::<S, Q>(s, self.job, &self.item, self.scratch);
+            meet::<S, E, Q>(s, self.job, &self.item, self.scratch);
         }
     }
 }
 
 /// One item: `Q` queries of one key head over one chunk, or over all.
 #[inline(always)]
-fn meet<S: Simd, const Q: usize>(s: S, job: &Job<'_>, item: &Item, scratch: &mut [f32]) {
+fn meet<S: Simd, E: Element, const Q: usize>(s: S, job: &Job<'_>, item: &Item, scratch: &mut [f32]) {
     let (dim, state) = (job.shape.dim, Partial::floats(job.shape));
     let (queries, scratch) = scratch.split_at_mut(QUERIES * dim);
     let (scores, scratch) = scratch.split_at_mut(QUERIES * CHUNK);
@@ -272,7 +306,7 @@ fn meet<S: Simd, const Q: usize>(s: S, job: &Job<'_>, item: &Item, scratch: &mut
     for chunk in item.chunks.clone() {
         let source =
             chunk::Source { cache: &job.cache, slot: span.slot, layer: job.attention.layer, head: item.head };
-        chunk::partial(s, &source, &queries, chunk, scores, fresh);
+        chunk::partial::<S, E, Q>(s, &source, &queries, chunk, scores, fresh);
         for i in 0..Q {
             if visible[i] <= chunk * CHUNK {
                 continue;

@@ -4,7 +4,7 @@
 
 use super::{Attention, HeadNorms, Span};
 use crate::activations::Activations;
-use crate::kv::{Cache, CacheShape};
+use crate::kv::{Cache, CacheShape, Precision};
 use crate::matmul::Team;
 use crate::rope::Angles;
 use crate::tier::Tier;
@@ -18,6 +18,7 @@ struct Model {
     dim: usize,
     pairs: usize,
     norms: bool,
+    precision: Precision,
 }
 
 const LAYERS: usize = 2;
@@ -56,7 +57,12 @@ fn run(
     passes: &[Vec<(usize, usize)>],
 ) -> Vec<Vec<Vec<u32>>> {
     let mut team = Team::new(tier, threads).unwrap();
-    let mut cache = Cache::new(CacheShape { layers: LAYERS, heads: model.key_heads, dim: model.dim });
+    let mut cache = Cache::new(CacheShape {
+        layers: LAYERS,
+        heads: model.key_heads,
+        dim: model.dim,
+        precision: model.precision,
+    });
     let slots: Vec<usize> = lens.iter().map(|&len| cache.allocate(len)).collect();
     let (query, key) = model.norms();
     let norms = model.norms.then_some(HeadNorms { query: &query, key: &key, eps: 1e-6 });
@@ -111,6 +117,14 @@ fn turned(model: &Model, position: usize, head: &[f32], weight: &[f32]) -> Vec<f
     head
 }
 
+/// How far a row may be from the one in double precision: halves have 11 bits.
+fn tolerance(model: &Model) -> f64 {
+    match model.precision {
+        Precision::F32 => 2e-5,
+        Precision::F16 => 4e-3,
+    }
+}
+
 /// The row of a position, in double precision.
 fn reference(model: &Model, session: usize, position: usize) -> Vec<f64> {
     let dim = model.dim;
@@ -140,13 +154,15 @@ fn reference(model: &Model, session: usize, position: usize) -> Vec<f64> {
 
 fn model() -> impl Strategy<Value = Model> {
     let dims = prop::sample::select(vec![12usize, 16, 24, 64, 80, 96, 128]);
-    (1usize..3, 1usize..6, dims, any::<bool>(), any::<bool>()).prop_map(
-        |(key_heads, group, dim, norms, partial)| Model {
+    let precisions = prop::sample::select(vec![Precision::F32, Precision::F16]);
+    (1usize..3, 1usize..6, dims, any::<bool>(), any::<bool>(), precisions).prop_map(
+        |(key_heads, group, dim, norms, partial, precision)| Model {
             heads: key_heads * group,
             key_heads,
             dim,
             pairs: if partial { dim / 4 } else { dim / 2 },
             norms,
+            precision,
         },
     )
 }
@@ -171,7 +187,7 @@ proptest! {
                 let exact = reference(&model, session, position);
                 for (&got, want) in row.iter().zip(&exact) {
                     let got = f64::from(f32::from_bits(got));
-                    prop_assert!((got - want).abs() < 2e-5, "{session} {position}: {got} {want}");
+                    prop_assert!((got - want).abs() < tolerance(&model), "{session} {position}: {got} {want}");
                 }
             }
         }
@@ -193,18 +209,42 @@ proptest! {
 #[test]
 #[cfg_attr(miri, ignore = "too long for it")]
 fn long_contexts_are_equal_in_every_split() {
-    let model = Model { heads: 3, key_heads: 1, dim: 16, pairs: 8, norms: false };
+    for precision in [Precision::F32, Precision::F16] {
+        long_context(precision);
+    }
+}
+
+fn long_context(precision: Precision) {
+    let model = Model { heads: 3, key_heads: 1, dim: 16, pairs: 8, norms: false, precision };
     let len = 1100;
     let singles: Vec<Vec<(usize, usize)>> = (0..len).map(|_| vec![(0, 1)]).collect();
     let want = run(&model, Tier::detect(), 1, &[len], &singles);
     let exact = reference(&model, 0, len - 1);
     for (&got, want) in want[0][len - 1].iter().zip(&exact) {
-        assert!((f64::from(f32::from_bits(got)) - want).abs() < 2e-5);
+        assert!((f64::from(f32::from_bits(got)) - want).abs() < tolerance(&model));
     }
     for tier in Tier::available() {
         for threads in [1, 4] {
             let split = [vec![(0, 700)], vec![(0, 9)], vec![(0, 1)], vec![(0, 390)]];
             assert!(run(&model, tier, threads, &[len], &split) == want, "{tier} {threads}");
+        }
+    }
+}
+
+/// As long as the longest context that models of this kind are used with.
+#[test]
+#[cfg_attr(miri, ignore = "too long for it")]
+fn a_context_of_32k_is_the_softmax_however_it_is_split() {
+    let len = 32 << 10;
+    for precision in [Precision::F32, Precision::F16] {
+        let model = Model { heads: 1, key_heads: 1, dim: 16, pairs: 8, norms: false, precision };
+        let whole = run(&model, Tier::detect(), 2, &[len], &[vec![(0, len)]]);
+        let split = [vec![(0, len / 2 + 5)], vec![(0, len / 2 - 14)], vec![(0, 8)], vec![(0, 1)]];
+        let split = run(&model, Tier::detect(), 1, &[len], &split);
+        assert!(whole[0][len - 9..] == split[0][len - 9..], "{precision}");
+        let exact = reference(&model, 0, len - 1);
+        for (&got, want) in whole[0][len - 1].iter().zip(&exact) {
+            assert!((f64::from(f32::from_bits(got)) - want).abs() < tolerance(&model), "{precision}");
         }
     }
 }

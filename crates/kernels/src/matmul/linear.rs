@@ -86,6 +86,11 @@ impl Segment {
     pub(super) fn tiles(&self) -> usize {
         self.weights.tiles()
     }
+
+    /// The weights from a tile on.
+    pub(super) fn tail(&self, tile: usize) -> &[u8] {
+        self.weights.tail(tile)
+    }
 }
 
 /// The tiles of each segment that are `part`'s, equal in bytes over the whole layer.
@@ -146,7 +151,7 @@ impl<'a> Outputs<'a> {
     }
 }
 
-/// Computes some tiles of a segment for all rows.
+/// Computes some tiles of a segment for all rows; `after` are the weights that the thread uses next.
 ///
 /// # Safety
 /// No other thread uses the outputs of these tiles meanwhile, and whoever wrote the inputs has
@@ -155,16 +160,39 @@ pub(super) unsafe fn run_tiles(
     tier: Tier,
     segment: &Segment,
     tiles: Range<usize>,
+    after: Option<&[u8]>,
     input: &SharedActivations<'_>,
     outputs: &Outputs<'_>,
 ) {
     // A tile stays in the first cache while all chunks pass by; where there is but one chunk, one
     // call streams all tiles.
     let step = if input.rows() <= tier.columns() { tiles.len().max(1) } else { 1 };
+    let ahead = Ahead { end: segment.weights.tile_bytes() * tiles.end, after };
     for first in tiles.clone().step_by(step) {
         for chunk in input.chunks() {
             let tiles = first..(first + step).min(tiles.end);
-            segment.weights.visit(Run { tier, segment, tiles, input, chunk, outputs });
+            segment.weights.visit(Run { tier, segment, tiles, ahead, input, chunk, outputs });
+        }
+    }
+}
+
+/// What to ask for ahead of its use: the stream of a thread's weights goes on behind its tiles of a segment.
+#[derive(Clone, Copy)]
+struct Ahead<'a> {
+    /// Where the tiles end in their matrix, bytes.
+    end: usize,
+    after: Option<&'a [u8]>,
+}
+
+impl Ahead<'_> {
+    /// From a tile, which begins at byte `start` of its matrix, to what is to be asked for at its beginning.
+    fn distance(&self, tile: &[u8], start: usize) -> usize {
+        let beyond = (start + tile::AHEAD).checked_sub(self.end);
+        match (beyond, self.after) {
+            (Some(beyond), Some(after)) => {
+                (after.as_ptr().addr() + beyond).wrapping_sub(tile.as_ptr().addr())
+            }
+            _ => tile::AHEAD,
         }
     }
 }
@@ -174,6 +202,7 @@ struct Run<'a> {
     tier: Tier,
     segment: &'a Segment,
     tiles: Range<usize>,
+    ahead: Ahead<'a>,
     input: &'a SharedActivations<'a>,
     chunk: Chunk,
     outputs: &'a Outputs<'a>,
@@ -248,7 +277,8 @@ impl<C: Codes, X: Scales, const ZERO: u32, const M: usize> Kernel for Quantised<
         }
         for index in self.run.tiles.clone() {
             let tile = self.run.segment.weights.tile(index);
-            let outputs = tile::quantised::<S, C, X, ZERO, M>(s, tile, self.inputs);
+            let ahead = self.run.ahead.distance(tile.codes, index * tile.bytes);
+            let outputs = tile::quantised::<S, C, X, ZERO, M>(s, tile, self.inputs, ahead);
             self.run.finish(s, index, &outputs);
         }
     }
@@ -270,7 +300,8 @@ impl<T: Float, const M: usize> Kernel for Floats<'_, T, M> {
         let cols = self.run.segment.weights.cols();
         for index in self.run.tiles.clone() {
             let tile = self.run.segment.weights.tile(index);
-            let outputs = tile::floats::<S, T, M>(s, tile, self.inputs, cols);
+            let ahead = self.run.ahead.distance(tile.codes, index * tile.bytes);
+            let outputs = tile::floats::<S, T, M>(s, tile, self.inputs, cols, ahead);
             self.run.finish(s, index, &outputs);
         }
     }

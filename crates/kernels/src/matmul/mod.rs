@@ -18,7 +18,8 @@ use crate::pool::{Part, Pool};
 use crate::simd::LANES;
 use crate::tier::Tier;
 use gate::SiluMul;
-use linear::{Outputs, run_tiles, split};
+use linear::{Outputs, Segment, run_tiles, split};
+use std::ops::Range;
 
 /// Rows that the caller prepares alone.
 const FEW_ROWS: usize = 2;
@@ -48,6 +49,43 @@ pub enum Source<'a> {
         /// Added to the mean square.
         eps: f32,
     },
+}
+
+/// The layer that is computed next. Its first weights are asked for while the last of this one are used, so that
+/// the memory does not rest between them.
+#[derive(Debug, Clone, Copy)]
+pub enum Next<'a> {
+    /// Not known.
+    Unknown,
+    /// By [`Team::linear`].
+    Linear(&'a Linear),
+    /// By [`Team::gated`].
+    Gated(&'a Linear),
+}
+
+impl<'a> Next<'a> {
+    /// The first weights of a thread's share.
+    fn first(self, part: Part<'_>) -> Option<&'a [u8]> {
+        match self {
+            Self::Unknown => None,
+            Self::Linear(layer) => split(layer, layer.outputs(), part).find(|(_, tiles)| !tiles.is_empty()),
+            Self::Gated(layer) => {
+                layer.segments().first().map(|gate| (gate, gate_tiles(layer, part, gate.tiles())))
+            }
+        }
+        .map(|(segment, tiles)| segment.tail(tiles.start))
+    }
+}
+
+/// Blocks of a gated layer's outputs that are `part`'s: whole ones, so that it has all it needs to quantise them.
+fn gate_blocks(layer: &Linear, part: Part<'_>) -> Range<usize> {
+    part.share((layer.outputs() / 2).div_ceil(BLOCK))
+}
+
+/// The tiles of a gated layer's matrix that hold the outputs of these blocks.
+fn gate_tiles(layer: &Linear, part: Part<'_>, count: usize) -> Range<usize> {
+    let (blocks, per_block) = (gate_blocks(layer, part), BLOCK / LANES);
+    (blocks.start * per_block).min(count)..(blocks.end * per_block).min(count)
 }
 
 impl Team {
@@ -82,6 +120,7 @@ impl Team {
     ///
     /// # Panics
     /// If the slices' sizes do not fit the layer and the rows.
+    #[allow(clippy::too_many_arguments, reason = "the operands of one job, each of its own kind")]
     pub fn linear(
         &mut self,
         input: &mut Activations,
@@ -90,6 +129,7 @@ impl Team {
         out: &mut [f32],
         width: usize,
         add: bool,
+        next: Next<'_>,
     ) {
         let tier = self.tier;
         assert_eq!(input.cols(), layer.inputs(), "the input's width is the layer's");
@@ -104,10 +144,13 @@ impl Team {
                 unsafe { prepare.share(&input, part) };
                 part.barrier();
             }
-            for (segment, tiles) in split(layer, width, part) {
+            let mut runs = split(layer, width, part).filter(|(_, tiles)| !tiles.is_empty()).peekable();
+            while let Some((segment, tiles)) = runs.next() {
+                let within = runs.peek().map(|(segment, tiles)| segment.tail(tiles.start));
+                let after = within.or_else(|| next.first(part));
                 // SAFETY: the split gives each tile to one thread; the inputs were finished before
                 // the job or the barrier.
-                unsafe { run_tiles(tier, segment, tiles, &input, &outputs) };
+                unsafe { run_tiles(tier, segment, tiles, after, &input, &outputs) };
             }
         });
     }
@@ -117,6 +160,7 @@ impl Team {
     ///
     /// # Panics
     /// If the layer is not one of two matrices with equally many outputs, or sizes do not fit.
+    #[allow(clippy::too_many_arguments, reason = "the operands of one job, each of its own kind")]
     pub fn gated(
         &mut self,
         input: &mut Activations,
@@ -125,6 +169,7 @@ impl Team {
         both: &mut [f32],
         out: &mut Activations,
         codes: bool,
+        next: Next<'_>,
     ) {
         let tier = self.tier;
         let [gate, up] = layer.segments() else { panic!("a gated layer has two matrices") };
@@ -141,16 +186,12 @@ impl Team {
                 unsafe { prepare.share(&input, part) };
                 part.barrier();
             }
-            // By whole blocks, so that a thread has all it needs to quantise its outputs.
-            let blocks = part.share(width.div_ceil(BLOCK));
-            let tiles = |count: usize| {
-                let per_block = BLOCK / LANES;
-                (blocks.start * per_block).min(count)..(blocks.end * per_block).min(count)
-            };
+            let blocks = gate_blocks(layer, part);
+            let tiles = |segment: &Segment| gate_tiles(layer, part, segment.tiles());
             // SAFETY: shares do not overlap; the inputs were finished before the job or the barrier.
             unsafe {
-                run_tiles(tier, gate, tiles(gate.tiles()), &input, &outputs);
-                run_tiles(tier, up, tiles(up.tiles()), &input, &outputs);
+                run_tiles(tier, gate, tiles(gate), Some(up.tail(tiles(up).start)), &input, &outputs);
+                run_tiles(tier, up, tiles(up), next.first(part), &input, &outputs);
             }
             let cols = (blocks.start * BLOCK).min(width)..(blocks.end * BLOCK).min(width);
             for row in 0..input.rows() {

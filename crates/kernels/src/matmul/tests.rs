@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use super::{Linear, Source, Team};
+use super::{Linear, Next, Source, Team};
 use crate::activations::Activations;
 use crate::pack::{Format, Packed};
 use crate::tier::Tier;
@@ -62,7 +62,7 @@ fn outputs(team: &mut Team, layer: &Linear, input: &[f32], passes: &[usize], wid
         activations.resize(rows, cols);
         activations.floats_mut().copy_from_slice(&input[first * cols..(first + rows) * cols]);
         let mut out = vec![0.25; rows * width];
-        team.linear(&mut activations, Source::Floats, layer, &mut out, width, true);
+        team.linear(&mut activations, Source::Floats, layer, &mut out, width, true, Next::Unknown);
         all.extend(out.iter().map(|v| v.to_bits()));
         first += rows;
     }
@@ -165,7 +165,7 @@ proptest! {
                     out.resize(rows, width);
                     let mut both = vec![0.0; rows * 2 * width];
                     let source = Source::Norm { rows: &input, weight: &norm, eps: 1e-5 };
-                    team.gated(&mut normed, source, &layer, &mut both, &mut out, next);
+                    team.gated(&mut normed, source, &layer, &mut both, &mut out, next, Next::Unknown);
                     for (both, out) in both.chunks_exact(2 * width).zip(out.floats().chunks_exact(width)) {
                         for ((&gate, &up), &got) in both.iter().zip(&both[width..]).zip(out) {
                             let want = f64::from(gate) / (1.0 + f64::from(-gate).exp()) * f64::from(up);
@@ -176,9 +176,9 @@ proptest! {
                         // What a layer computes from the codes written is what it computes from the floats.
                         let down = Linear::new(vec![(packed(format, 16, width, seed ^ 9), None)]);
                         let mut ready = vec![0.0; rows * 16];
-                        team.linear(&mut out, Source::Ready, &down, &mut ready, 16, false);
+                        team.linear(&mut out, Source::Ready, &down, &mut ready, 16, false, Next::Gated(&layer));
                         let mut again = vec![0.0; rows * 16];
-                        team.linear(&mut out, Source::Floats, &down, &mut again, 16, false);
+                        team.linear(&mut out, Source::Floats, &down, &mut again, 16, false, Next::Unknown);
                         prop_assert!(ready == again);
                     }
                     results.push(out.floats().iter().map(|v| v.to_bits()).collect::<Vec<_>>());

@@ -11,30 +11,31 @@ use crate::simd::{LANES, Simd};
 ///
 /// Measured: at 4 KiB a pass of five rows still waits for the memory, at 16 KiB it costs hardly more
 /// than one of a single row, and beyond that lines are pushed out again before their turn.
-const AHEAD: usize = 16 << 10;
+pub(super) const AHEAD: usize = 16 << 10;
 
-/// The outputs of one tile for the `M` rows of a chunk.
+/// The outputs of one tile for the `M` rows of a chunk; bytes `ahead` of the tile are asked for meanwhile.
 #[inline(always)]
 pub(super) fn quantised<S: Simd, C: Codes, X: Scales, const ZERO: u32, const M: usize>(
     s: S,
     tile: Tile<'_>,
     blocks: &[ActivationBlock],
+    ahead: usize,
 ) -> [S::F; M] {
     let mut outputs = [s.splat(0.0); M];
     // Scales lie behind the codes of their tile: those as far ahead are some whole tiles away.
-    let scales_ahead = tile.bytes * AHEAD.div_ceil(tile.bytes.max(1));
+    let scales_ahead = if ahead == AHEAD { tile.bytes * AHEAD.div_ceil(tile.bytes.max(1)) } else { ahead };
     let rows = blocks.as_chunks::<M>().0.chunks_exact(X::BLOCKS);
     let units =
         tile.codes.chunks_exact(C::BYTES * X::BLOCKS).zip(tile.scales.chunks_exact(X::BYTES)).zip(rows);
     for ((codes, unit), rows) in units {
         let opened = X::open(s, unit);
         for line in (0..X::BYTES).step_by(64) {
-            s.prefetch(unit, scales_ahead + line);
+            s.prefetch(unit, scales_ahead.wrapping_add(line));
         }
         for index in 0..X::BLOCKS {
             let (codes, row) = (&codes[index * C::BYTES..][..C::BYTES], &rows[index]);
             for line in (0..C::BYTES).step_by(64) {
-                s.prefetch(codes, AHEAD + line);
+                s.prefetch(codes, ahead.wrapping_add(line));
             }
             let minimum = X::minimum(s, unit, opened, index);
             for half in 0..X::HALVES {
@@ -88,6 +89,7 @@ pub(super) fn floats<S: Simd, T: Float, const M: usize>(
     tile: Tile<'_>,
     inputs: &[f32],
     cols: usize,
+    ahead: usize,
 ) -> [S::F; M] {
     // Two sums for each output, of even and odd columns, so that they are not one long chain.
     let mut sums = [[s.splat(0.0); 2]; M];
@@ -97,7 +99,7 @@ pub(super) fn floats<S: Simd, T: Float, const M: usize>(
         *row = &input[..cols];
     }
     for (column, weights) in tile.codes.chunks_exact(bytes).take(cols).enumerate() {
-        s.prefetch(weights, AHEAD);
+        s.prefetch(weights, ahead);
         let weights = T::load(s, weights);
         for i in 0..M {
             sums[i][column % 2] = s.fma(weights, s.splat(rows[i][column]), sums[i][column % 2]);

@@ -206,6 +206,11 @@ impl Packed {
         Tile { codes, scales, bytes: self.tile_bytes }
     }
 
+    /// The bytes from a tile on.
+    pub(crate) fn tail(&self, index: usize) -> &[u8] {
+        &self.bytes[(index * self.tile_bytes).min(self.bytes.len())..]
+    }
+
     /// Calls the visitor with the types that the format is read by.
     pub(crate) fn visit<V: Visitor>(&self, visitor: V) -> V::Output {
         visit(self.format, visitor)

@@ -10,7 +10,7 @@ pub(crate) use weights::FusedWeights;
 
 use crate::compute::rope::Rope;
 use crate::slots::{self, plan};
-use foretoken_kernels::{Activations, Angles, Attention, Cache, HeadNorms, Source, Span, Team};
+use foretoken_kernels::{Activations, Angles, Attention, Cache, HeadNorms, Next, Source, Span, Team};
 use foretoken_runtime::decoder::{Decoder, DecoderError, ModelShape, Row, SessionRows, Slot};
 use weights::FusedLayer;
 
@@ -50,8 +50,14 @@ struct Buffers {
 }
 
 impl FusedDecoder {
-    /// A decoder without slots; `shape` must be that of `weights`.
-    pub(crate) fn new(shape: ModelShape, weights: FusedWeights, rope: Rope, team: Team) -> Self {
+    /// A decoder without slots; `shape` must be that of `weights`, `cache` made for them.
+    pub(crate) fn new(
+        shape: ModelShape,
+        weights: FusedWeights,
+        rope: Rope,
+        team: Team,
+        cache: Cache,
+    ) -> Self {
         let tier = team.tier();
         let activations = || Activations::new(tier);
         let buffers = Buffers {
@@ -68,7 +74,6 @@ impl FusedDecoder {
             head: activations(),
             logits: Vec::new(),
         };
-        let cache = Cache::new(weights.cache_shape());
         Self { shape, weights, rope, team, cache, buffers }
     }
 
@@ -102,20 +107,23 @@ impl FusedDecoder {
         let input = &layer.attention_input;
         queries.resize(rows * input.outputs(), 0.0);
         let source = Source::Norm { rows: hidden, weight: &layer.attention_norm, eps };
-        team.linear(normed, source, input, queries, input.outputs(), false);
+        let output = &layer.attention_output;
+        team.linear(normed, source, input, queries, input.outputs(), false, Next::Linear(output));
         attended.resize(rows, config.heads.query_width());
         let norms = layer.head_norms.as_ref();
         let norms = norms.map(|norms| HeadNorms { query: &norms.query, key: &norms.key, eps });
         let attention = Attention { layer: index, heads: config.heads.query, norms };
         team.attend(attention, spans, angles, queries, cache, attended);
-        team.linear(attended, Source::Floats, &layer.attention_output, hidden, width, true);
-
         let input = &layer.feed_forward_input;
+        team.linear(attended, Source::Floats, output, hidden, width, true, Next::Gated(input));
+
         gates.resize(rows * input.outputs(), 0.0);
         gated.resize(rows, config.feed_forward);
         let source = Source::Norm { rows: hidden, weight: &layer.feed_forward_norm, eps };
-        team.gated(normed, source, input, gates, gated, layer.feed_forward_codes);
-        team.linear(gated, Source::Ready, &layer.feed_forward_output, hidden, width, true);
+        let output = &layer.feed_forward_output;
+        team.gated(normed, source, input, gates, gated, layer.feed_forward_codes, Next::Linear(output));
+        let next = weights.layers.get(index + 1).map_or(weights.head(), |layer| &layer.attention_input);
+        team.linear(gated, Source::Ready, output, hidden, width, true, Next::Linear(next));
     }
 
     /// Logits of the rows asked for, over the tokenizer's vocabulary only.
@@ -133,7 +141,9 @@ impl FusedDecoder {
         logits.resize(rows * shape.vocab_size, 0.0);
         if rows > 0 {
             let source = Source::Norm { rows: last, weight: &weights.final_norm, eps };
-            team.linear(head, source, weights.head(), logits, shape.vocab_size, false);
+            let next =
+                weights.layers.first().map_or(Next::Unknown, |layer| Next::Linear(&layer.attention_input));
+            team.linear(head, source, weights.head(), logits, shape.vocab_size, false, next);
         }
     }
 }

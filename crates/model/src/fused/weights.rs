@@ -4,7 +4,7 @@ use crate::compute::rope::Pairing;
 use crate::config::ModelConfig;
 use crate::load::LoadError;
 use crate::weights::{HeadNorms, LayerPart, Part, TensorSource};
-use foretoken_kernels::{CacheShape, Linear, Packed};
+use foretoken_kernels::{CacheShape, Linear, Packed, Precision};
 
 /// All weights of a model.
 #[derive(Debug)]
@@ -64,9 +64,9 @@ impl FusedWeights {
     }
 
     /// The sizes of the model's cache.
-    pub(crate) fn cache_shape(&self) -> CacheShape {
+    pub(crate) fn cache_shape(&self, precision: Precision) -> CacheShape {
         let heads = self.config.heads;
-        CacheShape { layers: self.config.layers, heads: heads.key_value, dim: heads.dim }
+        CacheShape { layers: self.config.layers, heads: heads.key_value, dim: heads.dim, precision }
     }
 
     /// The output head: one row a token.

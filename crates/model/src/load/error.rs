@@ -1,5 +1,7 @@
 //! Why a model could not be loaded.
 
+use crate::engine::Engine;
+use foretoken_kernels::Precision;
 use std::path::{Path, PathBuf};
 
 /// Why a model could not be loaded; says which file, tensor or field, and what to do.
@@ -63,6 +65,16 @@ pub enum LoadError {
         device: String,
         /// What is wrong, and what to do.
         problem: String,
+    },
+    /// The engine cannot keep keys and values so.
+    #[error(
+        "keys and values as {kv_type} are kept by the fused engine only, and this model is run by {engine:?}; use f32"
+    )]
+    KvType {
+        /// What was asked for.
+        kv_type: Precision,
+        /// The engine in use.
+        engine: Engine,
     },
     /// A load option cannot be met.
     #[error("load option {option} is {value}: {problem}")]

@@ -25,7 +25,7 @@ use crate::fused::{FusedDecoder, FusedWeights};
 use crate::graph::GraphDecoder;
 use crate::weights::Weights;
 use fingerprint::fingerprint;
-use foretoken_kernels::{Team, Tier};
+use foretoken_kernels::{Cache, Precision, Team, Tier};
 use foretoken_runtime::decoder::{Decoder, ModelShape};
 use foretoken_text::Tokenizer;
 use raw::RawTensors;
@@ -51,6 +51,8 @@ pub struct LoadOptions {
     pub engine: Engine,
     /// Instructions of the fused engine; the fastest of this machine where it is not set.
     pub tier: Option<Tier>,
+    /// How keys and values are kept; halves only by the fused engine.
+    pub kv_type: Precision,
 }
 
 /// A model ready to run, and the tokenizer from the same files.
@@ -153,10 +155,11 @@ fn finish(
         if engine == Engine::Fused {
             let weights = source.take_all(|source| FusedWeights::take(source, config, tied), progress)?;
             shape.weight_bytes = weights.bytes();
-            shape.kv_bytes_per_token = weights.cache_shape().position_bytes() as u64;
+            let cache = weights.cache_shape(options.kv_type);
+            shape.kv_bytes_per_token = cache.position_bytes() as u64;
             let team = Team::new(options.tier.unwrap_or_else(Tier::detect), threads);
             let team = team.map_err(|error| threads_refused(threads, error.to_string()))?;
-            ModelDecoder::Fused(FusedDecoder::new(shape, weights, rope, team))
+            ModelDecoder::Fused(FusedDecoder::new(shape, weights, rope, team, Cache::new(cache)))
         } else {
             let weights = source.take_all(|source| Weights::take(source, config, tied), progress)?;
             shape.weight_bytes = weights.bytes();
@@ -191,6 +194,9 @@ impl LoadOptions {
             (Engine::Auto, _) => Engine::Graph,
             (engine, _) => engine,
         };
+        if engine != Engine::Fused && self.kv_type != Precision::F32 {
+            return Err(LoadError::KvType { kv_type: self.kv_type, engine });
+        }
         Ok((engine, device))
     }
 

@@ -5,6 +5,11 @@
 //! a list of pages and a length; forgetting positions is lowering the length, and what lies behind it
 //! is overwritten before it is read again.
 
+mod element;
+
+pub use element::Precision;
+pub(crate) use element::{Element, Half};
+
 use crate::buffer::Buffer;
 use crate::simd::LANES;
 
@@ -20,13 +25,16 @@ pub struct CacheShape {
     pub heads: usize,
     /// Components of a head.
     pub dim: usize,
+    /// How numbers are kept.
+    pub precision: Precision,
 }
 
 /// The caches of all sessions.
 #[derive(Debug)]
 pub struct Cache {
     shape: CacheShape,
-    pages: Vec<Buffer<f32>>,
+    /// Numbers of the shape's precision.
+    pages: Vec<Buffer<u8>>,
     free: Vec<u32>,
     slots: Vec<Option<Slot>>,
 }
@@ -40,29 +48,29 @@ struct Slot {
 }
 
 impl CacheShape {
-    /// Floats of one value row, filled up to whole vectors.
+    /// Numbers of one value row, filled up to whole vectors.
     pub(crate) fn value_width(self) -> usize {
         self.dim.next_multiple_of(LANES)
     }
 
-    /// Floats of one head's keys in a page.
+    /// Numbers of one head's keys in a page.
     fn keys(self) -> usize {
         PAGE * self.dim
     }
 
-    /// Floats of one head in a page.
+    /// Numbers of one head in a page.
     fn head(self) -> usize {
         self.keys() + PAGE * self.value_width()
     }
 
-    /// Floats of a page.
+    /// Numbers of a page.
     fn page(self) -> usize {
         self.layers * self.heads * self.head()
     }
 
     /// Bytes that one position costs.
     pub fn position_bytes(self) -> usize {
-        self.page() / PAGE * size_of::<f32>()
+        self.page() / PAGE * self.precision.bytes()
     }
 }
 
@@ -130,7 +138,7 @@ impl Cache {
         assert!(needed <= slot.capacity, "{needed} positions in a slot of {}", slot.capacity);
         while slot.pages.len() * PAGE < needed {
             let page = self.free.pop().unwrap_or_else(|| {
-                self.pages.push(Buffer::zeroed(self.shape.page()));
+                self.pages.push(Buffer::zeroed(self.shape.page() * self.shape.precision.bytes()));
                 (self.pages.len() - 1) as u32
             });
             slot.pages.push(page);
@@ -151,8 +159,8 @@ impl Cache {
 #[derive(Debug)]
 pub(crate) struct SharedCache<'a> {
     shape: CacheShape,
-    /// Borrowed alone: only this view's own slices reach the floats.
-    pages: &'a mut [Buffer<f32>],
+    /// Borrowed alone: only this view's own slices reach the numbers.
+    pages: &'a mut [Buffer<u8>],
     slots: &'a [Option<Slot>],
 }
 
@@ -180,12 +188,15 @@ impl SharedCache<'_> {
         (layer * self.shape.heads + head) * self.shape.head()
     }
 
-    fn part(&self, page: u32, start: usize, len: usize) -> *mut f32 {
+    /// Some numbers of a page, which are of the shape's precision.
+    #[inline(always)]
+    fn part<E: Element>(&self, page: u32, start: usize, len: usize) -> *mut E {
         let page = &self.pages[page as usize];
-        let count = page.count();
-        assert!(start + len <= count, "floats {start} and {len} more of a page of {count}");
-        // SAFETY: the range was just found to be within the page.
-        unsafe { page.as_mut_ptr().add(start) }
+        let count = page.count() / size_of::<E>();
+        assert_eq!(size_of::<E>(), self.shape.precision.bytes(), "pages hold {}", self.shape.precision);
+        assert!(start + len <= count, "numbers {start} and {len} more of a page of {count}");
+        // SAFETY: the range was just found to be within the page, which begins on a cache line.
+        unsafe { page.as_mut_ptr().cast::<E>().add(start) }
     }
 
     /// The keys of a page: for every sixteen positions, for every component, sixteen numbers.
@@ -193,10 +204,10 @@ impl SharedCache<'_> {
     /// # Safety
     /// Nothing writes them while the result lives, and who wrote has passed a barrier since.
     #[inline(always)]
-    pub(crate) unsafe fn keys(&self, page: u32, layer: usize, head: usize) -> &[[f32; LANES]] {
+    pub(crate) unsafe fn keys<E: Element>(&self, page: u32, layer: usize, head: usize) -> &[[E; LANES]] {
         let len = self.shape.keys();
         let start = self.part(page, self.keys_at(layer, head), len);
-        // SAFETY: `part` checked the range; the caller keeps writers away.
+        // SAFETY: `part` checked the range, every bit pattern is a number; the caller keeps writers away.
         unsafe { std::slice::from_raw_parts(start, len) }.as_chunks().0
     }
 
@@ -205,7 +216,7 @@ impl SharedCache<'_> {
     /// # Safety
     /// As [`Self::keys`].
     #[inline(always)]
-    pub(crate) unsafe fn values(&self, page: u32, layer: usize, head: usize) -> &[[f32; LANES]] {
+    pub(crate) unsafe fn values<E: Element>(&self, page: u32, layer: usize, head: usize) -> &[[E; LANES]] {
         let len = PAGE * self.shape.value_width();
         let start = self.part(page, self.keys_at(layer, head) + self.shape.keys(), len);
         // SAFETY: as above.
@@ -225,18 +236,40 @@ impl SharedCache<'_> {
         key: &[f32],
         value: &[f32],
     ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.shape.precision {
+                Precision::F32 => self.write_as::<f32>(page, layer, head, position, key, value),
+                Precision::F16 => self.write_as::<Half>(page, layer, head, position, key, value),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::write`].
+    unsafe fn write_as<E: Element>(
+        &self,
+        page: u32,
+        layer: usize,
+        head: usize,
+        position: usize,
+        key: &[f32],
+        value: &[f32],
+    ) {
         let (dim, within) = (self.shape.dim, position % PAGE);
         assert!(key.len() == dim && value.len() == dim, "a key and a value of {dim}");
-        let keys = self.part(page, self.keys_at(layer, head), self.shape.keys());
+        let keys = self.part::<E>(page, self.keys_at(layer, head), self.shape.keys());
         let column = within / LANES * dim * LANES + within % LANES;
         for (component, &k) in key.iter().enumerate() {
             // SAFETY: the index is below `PAGE * dim`, the length checked by `part`; the cell is of this
             // position alone.
-            unsafe { keys.add(column + component * LANES).write(k) };
+            unsafe { keys.add(column + component * LANES).write(E::narrow(k)) };
         }
         let row = self.keys_at(layer, head) + self.shape.keys() + within * self.shape.value_width();
-        let values = self.part(page, row, dim);
-        // SAFETY: `part` checked `dim` floats from there; a slice cannot overlap a page lent alone.
-        unsafe { values.copy_from_nonoverlapping(value.as_ptr(), dim) };
+        let values = self.part::<E>(page, row, dim);
+        for (component, &v) in value.iter().enumerate() {
+            // SAFETY: `part` checked `dim` numbers from there, which are of this position alone.
+            unsafe { values.add(component).write(E::narrow(v)) };
+        }
     }
 }
