@@ -79,12 +79,12 @@ fn attention(c: &mut Criterion) {
             cache.reserve(slot, context + rows);
             cache.advance(slot, context);
             let mut angles = Angles::new(shape.dim / 2);
-            (0..rows).for_each(|row| angles.push((0..shape.dim / 2).map(|pair| (row * pair) as f32)));
+            (0..rows).for_each(|row| angles.push((0..shape.dim / 2).map(|pair| (row * pair) as f32), 1.0));
             let mut qkv = vec![0.5; rows * (heads + 2 * shape.heads) * shape.dim];
             let mut out = Activations::new(team.tier());
             out.resize(rows, heads * shape.dim);
             let spans = [Span { slot, first: 0, rows }];
-            let attention = Attention { layer: 0, heads, norms: None };
+            let attention = Attention { layer: 0, heads, scale: 0.125, window: None, norms: None };
             group.bench_with_input(BenchmarkId::from_parameter(rows), &rows, |b, _| {
                 b.iter(|| team.attend(attention, &spans, &angles, &mut qkv, &mut cache, &mut out));
             });

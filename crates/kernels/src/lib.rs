@@ -28,7 +28,7 @@ mod tier;
 pub use activations::Activations;
 pub use attention::{Attention, HeadNorms, Span};
 pub use kv::{Cache, CacheShape, PAGE, Precision};
-pub use matmul::{Linear, Next, Source, Team};
+pub use matmul::{Gate, Linear, Next, Source, Team};
 pub use pack::{Format, PackError, Packed};
 pub use pool::{Part, Pool};
 pub use rope::Angles;

@@ -26,6 +26,27 @@ impl Kernel for RmsNorm<'_> {
     }
 }
 
+/// `out += x / rms(x) * weight`.
+pub(crate) struct AddNorm<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) weight: &'a [f32],
+    pub(crate) eps: f32,
+    pub(crate) out: &'a mut [f32],
+}
+
+impl Kernel for AddNorm<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let scale = s.splat(inverse_rms(s, self.x, self.eps));
+        let parts = self.x.chunks(LANES).zip(self.weight.chunks(LANES)).zip(self.out.chunks_mut(LANES));
+        for ((x, weight), out) in parts {
+            let value = s.mul(s.mul(load_part(s, x), scale), load_part(s, weight));
+            store_part(s, s.add(load_part(s, out), value), out);
+        }
+    }
+}
+
 /// `x = x / rms(x) * weight`, of a head.
 #[inline(always)]
 pub(crate) fn rms_norm_in_place<S: Simd>(s: S, x: &mut [f32], weight: &[f32], eps: f32) {

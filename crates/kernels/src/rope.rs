@@ -25,16 +25,16 @@ impl Angles {
         self.sin.clear();
     }
 
-    /// Adds a row by the angles of its pairs.
+    /// Adds a row by the angles of its pairs; `magnitude` is what rotated components are multiplied by.
     ///
     /// # Panics
     /// If there are not as many angles as pairs.
-    pub fn push(&mut self, angles: impl Iterator<Item = f32>) {
+    pub fn push(&mut self, angles: impl Iterator<Item = f32>, magnitude: f32) {
         let before = self.cos.len();
         for angle in angles {
             let (sin, cos) = angle.sin_cos();
-            self.cos.push(cos);
-            self.sin.push(sin);
+            self.cos.push(cos * magnitude);
+            self.sin.push(sin * magnitude);
         }
         assert_eq!(self.cos.len() - before, self.pairs, "an angle a pair");
     }

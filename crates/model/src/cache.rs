@@ -42,10 +42,18 @@ impl SlotCache {
         append(&mut layer.values, held, values, most, FIRST_GROWTH * width);
     }
 
-    /// What a row at `position` attends over in one layer.
-    pub(crate) fn context(&self, layer: usize, position: usize, width: usize) -> Context<'_> {
-        let floats = (position + 1) * width;
-        Context { keys: &self.layers[layer].keys[..floats], values: &self.layers[layer].values[..floats] }
+    /// What a row at `position` attends over in one layer: the `window` nearest positions, or all.
+    pub(crate) fn context(
+        &self,
+        layer: usize,
+        position: usize,
+        window: Option<usize>,
+        width: usize,
+    ) -> Context<'_> {
+        let first = window.map_or(0, |window| (position + 1).saturating_sub(window));
+        let floats = first * width..(position + 1) * width;
+        let layer = &self.layers[layer];
+        Context { keys: &layer.keys[floats.clone()], values: &layer.values[floats] }
     }
 }
 
@@ -90,9 +98,10 @@ mod tests {
         cache.truncate(1);
         cache.write(1, &[9.0, 9.5], &[8.0, 8.5], 2);
         cache.advance(1);
-        assert_eq!(cache.context(1, 1, 2).keys, [1.0, 2.0, 9.0, 9.5]);
-        assert_eq!(cache.context(1, 1, 2).values, [5.0, 6.0, 8.0, 8.5]);
-        assert_eq!(cache.context(0, 1, 2).keys, [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(cache.context(1, 1, None, 2).keys, [1.0, 2.0, 9.0, 9.5]);
+        assert_eq!(cache.context(1, 1, None, 2).values, [5.0, 6.0, 8.0, 8.5]);
+        assert_eq!(cache.context(0, 1, Some(2), 2).keys, [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(cache.context(1, 1, Some(1), 2).values, [8.0, 8.5]);
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! What a model of the Llama, Qwen2 or Qwen3 family is, in one form for both file formats, and the checks both share.
+//! What a model of a supported family is, in one form for both file formats, and the checks both share.
 
 use crate::compute::attention::Heads;
 use crate::compute::rope::{Pairing, Scaling};
+use foretoken_kernels::Gate;
 
-/// The hyperparameters of a decoder. All three families are one architecture with switches.
+/// The hyperparameters of a decoder. All families are one architecture with switches.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ModelConfig {
     /// Decoder layers.
@@ -33,6 +34,27 @@ pub(crate) struct ModelConfig {
     /// Whether every head of the queries and of the keys is scaled to unit RMS and by one weight
     /// vector of the head's size, which all heads of a layer share, before the rotation (Qwen3).
     pub(crate) qk_norm: bool,
+    /// What embeddings are multiplied by before the first layer (Gemma; 1 elsewhere).
+    pub(crate) embedding_scale: f32,
+    /// What the inner product of a query and a key is multiplied by.
+    pub(crate) attention_scale: f32,
+    /// What the gate of a feed-forward layer is put through.
+    pub(crate) gate: Gate,
+    /// Whether what attention and feed-forward give is normed before it is added (Gemma).
+    pub(crate) post_norms: bool,
+    /// Layers that see the nearest positions only, if there are any (Gemma).
+    pub(crate) local: Option<Local>,
+}
+
+/// Layers that see the nearest positions only.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Local {
+    /// Positions that a row sees there, its own among them.
+    pub(crate) window: usize,
+    /// Base of the rotary frequencies there, which are not stretched.
+    pub(crate) rope_theta: f64,
+    /// Of so many layers the last one sees all positions; of 0, none does.
+    pub(crate) full_every: usize,
 }
 
 /// A value that no model has: the field's name, what it is, what it must be.
@@ -48,6 +70,12 @@ pub(crate) struct BadField {
 const MAX_SIZE: usize = 1 << 24;
 
 impl ModelConfig {
+    /// Positions that a row of a layer sees, where it is not all before it.
+    pub(crate) fn window(&self, layer: usize) -> Option<usize> {
+        let full = |local: &&Local| local.full_every > 0 && (layer + 1).is_multiple_of(local.full_every);
+        self.local.as_ref().filter(|local| !full(local)).map(|local| local.window)
+    }
+
     /// Refuses sizes that are zero, absurd, or do not divide as the layers need them to.
     pub(crate) fn check(&self) -> Result<(), BadField> {
         let sizes = [
@@ -60,7 +88,8 @@ impl ModelConfig {
             ("context length", self.max_context),
             ("rotary dimension", self.rope_dimensions),
         ];
-        for (field, value) in sizes {
+        let window = self.local.iter().map(|local| ("sliding window", local.window));
+        for (field, value) in sizes.into_iter().chain(window) {
             if value == 0 || value > MAX_SIZE {
                 return Err(BadField { field, problem: format!("is {value}, outside 1 to {MAX_SIZE}") });
             }
@@ -79,9 +108,14 @@ impl ModelConfig {
             let problem = format!("is {}, which must be a small positive number", self.norm_eps);
             return Err(BadField { field: "norm epsilon", problem });
         }
-        if !(self.rope_theta.is_finite() && self.rope_theta > 1.0) {
-            let problem = format!("is {}, which must be above 1", self.rope_theta);
+        let bases = self.local.iter().map(|local| local.rope_theta).chain([self.rope_theta]);
+        if let Some(theta) = bases.into_iter().find(|theta| !(theta.is_finite() && *theta > 1.0)) {
+            let problem = format!("is {theta}, which must be above 1");
             return Err(BadField { field: "rotary base", problem });
+        }
+        if !(self.attention_scale.is_finite() && self.attention_scale > 0.0) {
+            let problem = format!("is {}, which must be positive", self.attention_scale);
+            return Err(BadField { field: "attention scale", problem });
         }
         self.check_scaling()
     }
@@ -93,6 +127,10 @@ impl ModelConfig {
             Scaling::Llama3 { factor, low, high, original_context } => {
                 let all = [*factor, *low, *high, *original_context];
                 all.iter().all(|v| v.is_finite() && *v > 0.0) && high > low
+            }
+            Scaling::Yarn { factor, fast, slow, original_context, magnitude } => {
+                let all = [*factor, *fast, *slow, *original_context, *magnitude];
+                all.iter().all(|v| v.is_finite() && *v > 0.0) && fast > slow
             }
             Scaling::Divisors(divisors) => {
                 divisors.len() == self.rope_dimensions / 2
@@ -132,6 +170,11 @@ mod tests {
             rope_scaling: Scaling::None,
             biases: false,
             qk_norm: false,
+            embedding_scale: 1.0,
+            attention_scale: 0.35,
+            gate: Gate::Silu,
+            post_norms: false,
+            local: None,
         }
     }
 
@@ -139,6 +182,20 @@ mod tests {
     fn a_sound_configuration_passes() {
         assert_eq!(config().check(), Ok(()));
         assert_eq!(config().kv_bytes_per_token(), 2 * 2 * 16 * 4);
+    }
+
+    fn local(window: usize, rope_theta: f64) -> Local {
+        Local { window, rope_theta, full_every: 3 }
+    }
+
+    #[test]
+    fn every_third_layer_sees_all_or_none_does() {
+        let windows = |config: &ModelConfig| (0..6).map(|l| config.window(l)).collect::<Vec<_>>();
+        let some = ModelConfig { local: Some(local(8, 1e4)), ..config() };
+        assert_eq!(windows(&some), [Some(8), Some(8), None, Some(8), Some(8), None]);
+        let all = ModelConfig { local: Some(Local { full_every: 0, ..local(8, 1e4) }), ..config() };
+        assert_eq!(windows(&all), [Some(8); 6]);
+        assert_eq!(windows(&config()), [None; 6]);
     }
 
     #[test]
@@ -153,6 +210,9 @@ mod tests {
             (ModelConfig { norm_eps: f32::NAN, ..config() }, "norm epsilon"),
             (ModelConfig { rope_theta: 0.0, ..config() }, "rotary base"),
             (ModelConfig { rope_scaling: Scaling::Divisors(vec![1.0]), ..config() }, "rotary scaling"),
+            (ModelConfig { attention_scale: f32::INFINITY, ..config() }, "attention scale"),
+            (ModelConfig { local: Some(local(0, 1e4)), ..config() }, "sliding window"),
+            (ModelConfig { local: Some(local(8, 0.5)), ..config() }, "rotary base"),
         ];
         for (config, field) in cases {
             assert_eq!(config.check().unwrap_err().field, field);

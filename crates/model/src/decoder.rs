@@ -7,8 +7,8 @@
 use crate::cache::SlotCache;
 use crate::compute::attention::{Context, attend};
 use crate::compute::linear::linear;
-use crate::compute::ops::{add, rms_norm, rms_norm_heads, silu_mul};
-use crate::compute::rope::{Angles, Rope};
+use crate::compute::ops::{add, gate_mul, rms_norm, rms_norm_heads};
+use crate::compute::rope::{Angles, Ropes, rope_of};
 use crate::slots::{Slots, Span};
 use crate::weights::{Layer, Weights};
 use foretoken_runtime::decoder::{Decoder, DecoderError, ModelShape, Row, SessionRows, Slot};
@@ -21,7 +21,7 @@ use rayon::slice::{ParallelSlice, ParallelSliceMut};
 pub struct LlamaDecoder {
     shape: ModelShape,
     weights: Weights,
-    rope: Rope,
+    ropes: Ropes,
     pool: ThreadPool,
     slots: Slots<SlotCache>,
     buffers: Buffers,
@@ -41,16 +41,17 @@ struct Buffers {
     gate: Vec<f32>,
     up: Vec<f32>,
     projected: Vec<f32>,
-    angles: Vec<Angles>,
+    /// Of each row, for each of the ropes.
+    angles: [Vec<Angles>; 2],
 }
 
 impl LlamaDecoder {
     /// A decoder without slots; `shape` must be that of `weights`.
-    pub(crate) fn new(shape: ModelShape, weights: Weights, rope: Rope, pool: ThreadPool) -> Self {
+    pub(crate) fn new(shape: ModelShape, weights: Weights, ropes: Ropes, pool: ThreadPool) -> Self {
         Self {
             shape,
             weights,
-            rope,
+            ropes,
             pool,
             slots: Slots::default(),
             buffers: Buffers::default(),
@@ -90,7 +91,7 @@ impl Decoder for LlamaDecoder {
         }
         let mut pass = Pass {
             weights: &self.weights,
-            rope: &self.rope,
+            ropes: &self.ropes,
             pool: &self.pool,
             slots: &mut self.slots,
             buffers: &mut self.buffers,
@@ -112,7 +113,7 @@ impl Decoder for LlamaDecoder {
 /// A pass under way: the decoder's parts, borrowed one by one.
 struct Pass<'a> {
     weights: &'a Weights,
-    rope: &'a Rope,
+    ropes: &'a Ropes,
     pool: &'a ThreadPool,
     slots: &'a mut Slots<SlotCache>,
     buffers: &'a mut Buffers,
@@ -146,25 +147,31 @@ impl Pass<'_> {
     fn embed(&mut self, batch: &[SessionRows<'_>]) -> Result<(), candle_core::Error> {
         let buffers = &mut *self.buffers;
         buffers.hidden.clear();
-        buffers.angles.resize_with(self.rows, Angles::default);
+        for angles in &mut buffers.angles {
+            angles.resize_with(self.rows, Angles::default);
+        }
+        let scale = self.weights.config.embedding_scale;
         let mut scratch = Vec::new();
         for (session, span) in batch.iter().zip(self.spans) {
             for (i, &token) in session.tokens.iter().enumerate() {
                 let token = token as usize;
                 let row = self.weights.embedding.widen(token..token + 1, &mut scratch)?;
-                buffers.hidden.extend_from_slice(row);
-                self.rope.angles(span.position + i, &mut buffers.angles[span.first + i]);
+                buffers.hidden.extend(row.iter().map(|v| v * scale));
+                for (rope, angles) in self.ropes.each().iter().zip(&mut buffers.angles) {
+                    rope.angles(span.position + i, &mut angles[span.first + i]);
+                }
             }
         }
         Ok(())
     }
 
     fn attention(&mut self, index: usize, layer: &Layer) -> Result<(), candle_core::Error> {
-        let heads = self.weights.config.heads;
+        let config = &self.weights.config;
+        let (heads, window, turn) = (config.heads, config.window(index), rope_of(config, index));
         let (query_width, width) = (heads.query_width(), heads.key_value_width());
         let Buffers { hidden, normed, queries, keys, values, attended, projected, angles, .. } =
             &mut *self.buffers;
-        norm_rows(hidden, &layer.attention_norm, self.weights.config.norm_eps, normed);
+        norm_rows(hidden, &layer.attention_norm, config.norm_eps, normed);
         queries.resize(self.rows * query_width, 0.0);
         keys.resize(self.rows * width, 0.0);
         values.resize(self.rows * width, 0.0);
@@ -182,15 +189,15 @@ impl Pass<'_> {
             }
         }
         if let Some(norms) = &layer.head_norms {
-            let eps = self.weights.config.norm_eps;
-            rms_norm_heads(queries, &norms.query, eps);
-            rms_norm_heads(keys, &norms.key, eps);
+            rms_norm_heads(queries, &norms.query, config.norm_eps);
+            rms_norm_heads(keys, &norms.key, config.norm_eps);
         }
-        for (row, angles) in queries.chunks_exact_mut(query_width).zip(&*angles) {
-            self.rope.rotate(row, heads.dim, angles);
+        let (rope, angles) = (&self.ropes.each()[turn], &angles[turn]);
+        for (row, angles) in queries.chunks_exact_mut(query_width).zip(angles) {
+            rope.rotate(row, heads.dim, angles);
         }
-        for (row, angles) in keys.chunks_exact_mut(width).zip(&*angles) {
-            self.rope.rotate(row, heads.dim, angles);
+        for (row, angles) in keys.chunks_exact_mut(width).zip(angles) {
+            rope.rotate(row, heads.dim, angles);
         }
         for span in self.spans {
             if let Some(cache) = self.slots.get_mut(span.slot) {
@@ -201,15 +208,16 @@ impl Pass<'_> {
         let mut contexts: Vec<Context<'_>> = Vec::with_capacity(self.rows);
         for span in self.spans {
             if let Some(cache) = self.slots.get(span.slot) {
-                contexts.extend((0..span.rows).map(|i| cache.context(index, span.position + i, width)));
+                let context = |i| cache.context(index, span.position + i, window, width);
+                contexts.extend((0..span.rows).map(context));
             }
         }
         attended.resize(self.rows * query_width, 0.0);
-        attend(heads, queries, &contexts, attended);
+        attend(heads, config.attention_scale, queries, &contexts, attended);
         projected.resize(hidden.len(), 0.0);
-        let hidden_size = self.weights.config.hidden;
-        linear(self.pool, attended, &mut [(&layer.attention_output, hidden_size, projected)])?;
-        add(hidden, projected);
+        linear(self.pool, attended, &mut [(&layer.attention_output, config.hidden, projected)])?;
+        let norm = layer.post_norms.as_ref().map(|norms| &norms.attention);
+        add_normed(hidden, projected, norm, config.norm_eps, normed);
         Ok(())
     }
 
@@ -222,9 +230,12 @@ impl Pass<'_> {
         up.resize(self.rows * width, 0.0);
         linear(self.pool, normed, &mut [(&layer.gate, width, gate), (&layer.up, width, up)])?;
         let share = gate.len().div_ceil(self.pool.current_num_threads());
-        gate.par_chunks_mut(share).zip(up.par_chunks(share)).for_each(|(gate, up)| silu_mul(gate, up));
+        gate.par_chunks_mut(share)
+            .zip(up.par_chunks(share))
+            .for_each(|(gate, up)| gate_mul(config.gate, gate, up));
         linear(self.pool, gate, &mut [(&layer.down, config.hidden, projected)])?;
-        add(hidden, projected);
+        let norm = layer.post_norms.as_ref().map(|norms| &norms.feed_forward);
+        add_normed(hidden, projected, norm, config.norm_eps, normed);
         Ok(())
     }
 
@@ -240,6 +251,17 @@ impl Pass<'_> {
         norm_rows(projected, &self.weights.final_norm, self.weights.config.norm_eps, normed);
         logits.resize(projected.len() / hidden_size * vocab_size, 0.0);
         linear(self.pool, normed, &mut [(self.weights.head(), vocab_size, logits)])
+    }
+}
+
+/// Adds `rows` to `hidden`, normed where there is a norm.
+fn add_normed(hidden: &mut [f32], rows: &[f32], norm: Option<&Vec<f32>>, eps: f32, scratch: &mut Vec<f32>) {
+    match norm {
+        Some(weight) => {
+            norm_rows(rows, weight, eps, scratch);
+            add(hidden, scratch);
+        }
+        None => add(hidden, rows),
     }
 }
 

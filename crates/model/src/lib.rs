@@ -1,5 +1,5 @@
-//! Decoders of the Llama, Qwen2 and Qwen3 families, from GGUF and `safetensors`, behind the runtime's
-//! [`Decoder`] trait.
+//! Decoders of the Llama, Qwen2, Qwen3 and Gemma 3 families, from GGUF and `safetensors`, behind the
+//! runtime's [`Decoder`] trait.
 //!
 //! [`load`] reads a model and its tokenizer and checks everything that could make its answers
 //! wrong; a [`ModelDecoder`] runs ragged passes on the engine made for the device. On the CPU that is

@@ -32,6 +32,8 @@ pub(crate) struct Layer {
     /// Weights of the norms of query and key heads; there exactly if it has `qk_norm`.
     pub(crate) head_norms: Option<HeadNorms>,
     pub(crate) attention_output: Matrix,
+    /// Weights of the norms of what the layer adds; there exactly if it has `post_norms`.
+    pub(crate) post_norms: Option<PostNorms>,
     pub(crate) feed_forward_norm: Vec<f32>,
     pub(crate) gate: Matrix,
     pub(crate) up: Matrix,
@@ -53,6 +55,34 @@ pub(crate) struct HeadNorms {
     pub(crate) key: Vec<f32>,
 }
 
+/// Vectors as wide as the residual stream.
+#[derive(Debug)]
+pub(crate) struct PostNorms {
+    pub(crate) attention: Vec<f32>,
+    pub(crate) feed_forward: Vec<f32>,
+}
+
+impl PostNorms {
+    /// Takes both vectors of a layer, if the model has them.
+    pub(crate) fn take(
+        source: &mut dyn TensorSource,
+        config: &ModelConfig,
+        index: usize,
+    ) -> Result<Option<Self>, LoadError> {
+        if !config.post_norms {
+            return Ok(None);
+        }
+        let mut norm = |part| source.vector(Part::Layer(index, part), config.hidden);
+        let attention = norm(LayerPart::PostAttentionNorm)?;
+        Ok(Some(Self { attention, feed_forward: norm(LayerPart::PostFeedForwardNorm)? }))
+    }
+
+    /// Both.
+    pub(crate) fn each(&self) -> [&Vec<f32>; 2] {
+        [&self.attention, &self.feed_forward]
+    }
+}
+
 /// A weight, by what it is; each format has its own name for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -68,7 +98,7 @@ pub(crate) enum Part {
 
 /// A weight within a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "named as the fields of `Layer`, `Biases` and `HeadNorms`")]
+#[allow(missing_docs, reason = "named as the fields of `Layer`, `Biases`, `HeadNorms` and `PostNorms`")]
 pub(crate) enum LayerPart {
     AttentionNorm,
     Query,
@@ -80,10 +110,12 @@ pub(crate) enum LayerPart {
     QueryNorm,
     KeyNorm,
     AttentionOutput,
+    PostAttentionNorm,
     FeedForwardNorm,
     Gate,
     Up,
     Down,
+    PostFeedForwardNorm,
 }
 
 /// A file of named tensors, each taken at most once.
@@ -170,6 +202,7 @@ impl Layer {
             biases,
             head_norms,
             attention_output: source.matrix(part(LayerPart::AttentionOutput), hidden, query)?,
+            post_norms: PostNorms::take(source, config, index)?,
             feed_forward_norm: source.vector(part(LayerPart::FeedForwardNorm), hidden)?,
             gate: source.matrix(part(LayerPart::Gate), feed_forward, hidden)?,
             up: source.matrix(part(LayerPart::Up), feed_forward, hidden)?,
@@ -183,7 +216,9 @@ impl Layer {
         let matrices: u64 = matrices.into_iter().map(Matrix::bytes).sum();
         let biases = self.biases.iter().flat_map(|b| [&b.query, &b.key, &b.value]);
         let norms = self.head_norms.iter().flat_map(|n| [&n.query, &n.key]);
+        let posts = self.post_norms.iter().flat_map(PostNorms::each);
         let vectors = [&self.attention_norm, &self.feed_forward_norm].into_iter().chain(biases).chain(norms);
+        let vectors = vectors.chain(posts);
         matrices + vectors.map(|vector| vector_bytes(vector)).sum::<u64>()
     }
 }
@@ -192,14 +227,30 @@ impl Part {
     /// Every part a model of this configuration has.
     pub(crate) fn all(config: &ModelConfig, tied: bool) -> impl Iterator<Item = Self> {
         let head = if tied { None } else { Some(Self::Head) };
-        let (biases, qk_norm) = (config.biases, config.qk_norm);
+        let (biases, qk_norm, post_norms) = (config.biases, config.qk_norm, config.post_norms);
         let per_layer = (0..config.layers).flat_map(move |layer| {
             let biases = LayerPart::BIASES.into_iter().filter(move |_| biases);
             let norms = LayerPart::HEAD_NORMS.into_iter().filter(move |_| qk_norm);
-            let parts = LayerPart::COMMON.into_iter().chain(biases).chain(norms);
+            let posts = LayerPart::POST_NORMS.into_iter().filter(move |_| post_norms);
+            let parts = LayerPart::COMMON.into_iter().chain(biases).chain(norms).chain(posts);
             parts.map(move |part| Self::Layer(layer, part))
         });
         [Self::Embedding, Self::FinalNorm].into_iter().chain(head).chain(per_layer)
+    }
+}
+
+impl Part {
+    /// Whether it is the weight of a norm.
+    pub(crate) fn is_norm(self) -> bool {
+        match self {
+            Self::Embedding | Self::Head => false,
+            Self::FinalNorm => true,
+            Self::Layer(_, part) => {
+                let (heads, posts) = (LayerPart::HEAD_NORMS, LayerPart::POST_NORMS);
+                let norms = [LayerPart::AttentionNorm, LayerPart::FeedForwardNorm];
+                norms.into_iter().chain(heads).chain(posts).any(|norm| norm == part)
+            }
+        }
     }
 }
 
@@ -218,6 +269,7 @@ impl LayerPart {
     ];
     const BIASES: [Self; 3] = [Self::QueryBias, Self::KeyBias, Self::ValueBias];
     const HEAD_NORMS: [Self; 2] = [Self::QueryNorm, Self::KeyNorm];
+    const POST_NORMS: [Self; 2] = [Self::PostAttentionNorm, Self::PostFeedForwardNorm];
 }
 
 fn vector_bytes(vector: &[f32]) -> u64 {

@@ -51,11 +51,29 @@ fn difference(a: &Path, b: &Path) -> f32 {
 fn both_formats_and_both_rotary_layouts_are_one_model() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tiny.gguf");
-    for name in ["gqa-tied-f32", "qwen2-tied-f32", "qwen3-untied-bf16"] {
+    for name in ["gqa-tied-f32", "qwen2-tied-f32", "qwen3-untied-bf16", "gemma3-tied-bf16"] {
         std::fs::write(&path, Gguf::from_tiny(&tiny_model(name)).bytes()).unwrap();
         let difference = difference(&path, &tiny_model(name));
         assert!(difference < 1e-4, "{name}: {difference}");
     }
+}
+
+#[test]
+fn yarn_is_one_scaling_in_both_formats() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tiny.gguf");
+    let file = Gguf::from_tiny(&tiny_model("yarn-rope-f16"));
+    let yarn = |file: Gguf| {
+        file.set("llama.rope.scaling.type", Value::String("yarn".to_owned()))
+            .set("llama.rope.scaling.factor", Value::F32(4.0))
+            .set("llama.rope.scaling.original_context_length", Value::U32(16))
+            .set("llama.rope.scaling.yarn_beta_fast", Value::F32(4.0))
+            .set("llama.rope.scaling.yarn_beta_slow", Value::F32(0.5))
+    };
+    std::fs::write(&path, yarn(file).bytes()).unwrap();
+    assert!(difference(&path, &tiny_model("yarn-rope-f16")) < 1e-4);
+    let mixed = yarn(tiny()).set("llama.rope.scaling.yarn_ext_factor", Value::F32(0.5));
+    assert!(refusal(&mixed.bytes()).contains("yarn_ext_factor of 0.5"));
 }
 
 #[test]

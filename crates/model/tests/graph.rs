@@ -17,7 +17,7 @@ use foretoken_model::{Device, Engine, LoadOptions, ModelDecoder, load};
 use foretoken_runtime::decoder::{Decoder, DecoderError, RowAsk, SessionRows, Slot};
 use std::path::Path;
 
-const TINY: [&str; 7] = [
+const TINY: [&str; 9] = [
     "gqa-tied-f32",
     "mha-untied-f32",
     "headdim-untied-bf16",
@@ -25,6 +25,8 @@ const TINY: [&str; 7] = [
     "linear-rope-f32",
     "qwen2-tied-f32",
     "qwen3-untied-bf16",
+    "yarn-rope-f16",
+    "gemma3-tied-bf16",
 ];
 
 fn graph(path: &Path) -> ModelDecoder {
@@ -98,6 +100,7 @@ fn gguf_files_of_all_families_agree_with_the_reference() {
         (tiny("gqa-tied-f32"), "llama, neighbours rotated"),
         (tiny("gqa-tied-f32").set("llama.rope.dimension_count", Value::U32(8)), "llama, half rotated"),
         (tiny("qwen2-tied-f32"), "qwen2"),
+        (tiny("gemma3-tied-bf16"), "gemma3"),
         (tiny("qwen3-untied-bf16").set("qwen3.rope.dimension_count", Value::U32(6)), "qwen3, half rotated"),
     ] {
         std::fs::write(&path, file.bytes()).unwrap();
@@ -143,7 +146,7 @@ fn quantised_weights_agree_up_to_the_rounding_of_activations() {
 
 #[test]
 fn ragged_passes_and_truncation_agree_with_whole_sequences() {
-    for name in ["gqa-tied-f32", "qwen2-tied-f32", "qwen3-untied-bf16"] {
+    for name in ["gqa-tied-f32", "qwen2-tied-f32", "qwen3-untied-bf16", "gemma3-tied-bf16"] {
         let mut graph = graph(&tiny_model(name));
         let sequences: Vec<_> = (0..3).map(|seed| sequence(seed, 30)).collect();
         let want: Vec<_> = sequences.iter().map(|tokens| whole(&mut graph, tokens)).collect();

@@ -8,9 +8,9 @@
 
 mod common;
 
-use common::{decoder, tiny_model};
+use common::{decoder, host_row, tiny_model};
 use foretoken_model::{LoadOptions, load};
-use foretoken_runtime::decoder::Decoder;
+use foretoken_runtime::decoder::{Decoder, SessionRows};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -101,6 +101,78 @@ fn an_index_of_shards_is_followed_but_not_out_of_the_folder() {
     assert_eq!(sharded.shape().fingerprint, single.shape().fingerprint);
     fs::write(&index, r#"{"weight_map": {"model.norm.weight": "../secret.safetensors"}}"#).unwrap();
     assert!(refusal(folder.path()).contains("../secret.safetensors"));
+}
+
+/// The tiny model in two shards, their index as `change` leaves it.
+fn sharded(change: impl FnOnce(&mut serde_json::Value)) -> TempDir {
+    let folder = copy();
+    let single = folder.path().join("model.safetensors");
+    let tensors = candle_core::safetensors::load(&single, &candle_core::Device::Cpu).unwrap();
+    fs::remove_file(single).unwrap();
+    let mut index = serde_json::json!({"metadata": {"total_size": 0}, "weight_map": {}});
+    let mut shards = [std::collections::HashMap::new(), std::collections::HashMap::new()];
+    for (name, tensor) in tensors {
+        let shard = usize::from(name.contains(".layers.1."));
+        index["weight_map"][&name] = shard_name(shard).into();
+        shards[shard].insert(name, tensor);
+    }
+    for (number, tensors) in shards.iter().enumerate() {
+        candle_core::safetensors::save(tensors, folder.path().join(shard_name(number))).unwrap();
+    }
+    change(&mut index);
+    fs::write(folder.path().join("model.safetensors.index.json"), index.to_string()).unwrap();
+    folder
+}
+
+fn shard_name(number: usize) -> String {
+    format!("model-{:05}-of-00002.safetensors", number + 1)
+}
+
+#[test]
+fn a_model_in_shards_is_the_model() {
+    let tokens: Vec<u32> = (0..40).map(|i| (i * 11 + 3) % 64).collect();
+    let folder = sharded(|_| {});
+    let [whole, parts] = [tiny_model("gqa-tied-f32"), folder.path().to_owned()].map(|path| {
+        let mut decoder = decoder(&path, &LoadOptions::default());
+        let slot = decoder.allocate(tokens.len()).unwrap();
+        decoder.forward(&[SessionRows { slot, tokens: &tokens, logits: tokens.len() }]).unwrap();
+        (0..tokens.len()).flat_map(|i| host_row(&decoder, i).to_vec()).collect::<Vec<f32>>()
+    });
+    assert_eq!(whole, parts);
+}
+
+#[test]
+fn shards_that_are_missing_doubled_or_mixed_up_are_named() {
+    let norm = "model.layers.1.input_layernorm.weight";
+    let folder = sharded(|_| {});
+    fs::remove_file(folder.path().join(shard_name(1))).unwrap();
+    let message = refusal(folder.path());
+    assert!(message.contains(&shard_name(1)) && message.contains("not in the folder"), "{message}");
+
+    let folder = sharded(|index| index["weight_map"][norm] = shard_name(0).into());
+    let message = refusal(folder.path());
+    assert!(message.contains(norm) && message.contains(&format!("{} holds it", shard_name(1))), "{message}");
+
+    let folder = sharded(|index| index["weight_map"]["model.extra.weight"] = shard_name(0).into());
+    let message = refusal(folder.path());
+    assert!(message.contains("model.extra.weight") && message.contains("does not hold it"), "{message}");
+
+    let folder = sharded(|_| {});
+    fs::copy(folder.path().join(shard_name(1)), folder.path().join("again.safetensors")).unwrap();
+    let index = folder.path().join("model.safetensors.index.json");
+    let mut json: serde_json::Value = serde_json::from_slice(&fs::read(&index).unwrap()).unwrap();
+    json["weight_map"][norm] = "again.safetensors".into();
+    fs::write(&index, json.to_string()).unwrap();
+    let message = refusal(folder.path());
+    assert!(message.contains("again.safetensors too"), "{message}");
+
+    // A shard that the index forgot.
+    let folder = sharded(|index| {
+        let map = index["weight_map"].as_object_mut().unwrap();
+        map.retain(|_, file| *file == serde_json::json!(shard_name(0)));
+    });
+    let message = refusal(folder.path());
+    assert!(message.contains("model.layers.1.") && message.contains("missing"), "{message}");
 }
 
 #[test]

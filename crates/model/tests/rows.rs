@@ -97,6 +97,8 @@ fn tiny_models(threads: usize) -> Vec<ModelDecoder> {
         "padded-llama3-f16",
         "qwen2-tied-f32",
         "qwen3-untied-bf16",
+        "yarn-rope-f16",
+        "gemma3-tied-bf16",
     ];
     let engines = [Engine::Fused, Engine::Reference];
     let all = engines.into_iter().flat_map(|engine| names.map(|name| (engine, name)));

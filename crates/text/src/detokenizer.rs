@@ -2,7 +2,8 @@
 //!
 //! A character may be spread over several tokens. Its bytes wait here until it is whole; bytes that can no longer become
 //! a character turn into U+FFFD exactly as in [`String::from_utf8_lossy`], so that all pieces together equal the lossy
-//! text of all bytes, however the tokens were grouped.
+//! text of all bytes, however the tokens were grouped. Where the tokenizer puts a space in front of every text, the
+//! first space of a whole text is left out.
 
 use std::fmt;
 
@@ -13,6 +14,10 @@ pub struct Detokenizer {
     tokenizer: Tokenizer,
     /// The beginning of a character: at most three bytes between calls.
     pending: Vec<u8>,
+    /// Whether a space that comes first is none of the text's own.
+    prefixed: bool,
+    /// Whether some byte has come.
+    started: bool,
     /// What the last call returned.
     text: String,
 }
@@ -24,8 +29,8 @@ impl fmt::Debug for Detokenizer {
 }
 
 impl Detokenizer {
-    pub(crate) fn new(tokenizer: Tokenizer) -> Self {
-        Self { tokenizer, pending: Vec::new(), text: String::new() }
+    pub(crate) fn new(tokenizer: Tokenizer, prefixed: bool) -> Self {
+        Self { tokenizer, pending: Vec::new(), prefixed, started: false, text: String::new() }
     }
 
     /// The text that this token completed, often the token's own, sometimes nothing yet.
@@ -36,7 +41,9 @@ impl Detokenizer {
         if !self.tokenizer.is_special(id)
             && let Some(bytes) = self.tokenizer.token_bytes(id)
         {
-            self.pending.extend_from_slice(bytes);
+            let added = self.prefixed && !self.started && bytes.starts_with(b" ");
+            self.started |= !bytes.is_empty();
+            self.pending.extend_from_slice(&bytes[usize::from(added)..]);
             let whole = move_whole_characters(&self.pending, &mut self.text);
             self.pending.drain(..whole);
         }
@@ -48,6 +55,7 @@ impl Detokenizer {
         self.text.clear();
         self.text.push_str(&String::from_utf8_lossy(&self.pending));
         self.pending.clear();
+        self.started = false;
         &self.text
     }
 }

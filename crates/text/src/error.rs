@@ -5,7 +5,7 @@
 #[non_exhaustive]
 pub enum TextError {
     /// The kind of tokenizer is known, but not built here.
-    #[error("{kind} is not supported yet; byte-level BPE (`gpt2`) is")]
+    #[error("{kind} is not supported yet; byte-level BPE (`gpt2`) and SentencePiece BPE (`llama`) are")]
     UnsupportedTokenizer {
         /// What the file holds, by the name it gives itself.
         kind: String,

@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use crate::error::TextError;
-use crate::parts::{Parts, Vocabulary};
+use crate::parts::Parts;
+use crate::vocabulary::Vocabulary;
 
 /// The tokenizer files of a model directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

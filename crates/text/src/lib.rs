@@ -16,11 +16,14 @@ mod error;
 mod gguf;
 mod hf;
 mod jinja;
+mod kind;
 mod parts;
 mod pre_tokenizer;
+mod sentencepiece;
 mod stop;
 mod table;
 mod tokenizer;
+mod vocabulary;
 
 pub use chat::{ChatMessage, ChatTemplate};
 pub use detokenizer::Detokenizer;

@@ -6,21 +6,20 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::byte_level;
 use crate::error::TextError;
 use crate::table::{TokenEntry, TokenTable};
+use crate::vocabulary::{AddedToken, Vocabulary};
 
-const TOKENIZER_JSON: &str = "tokenizer.json";
 const BUNDLE_FORMAT: &str = "foretoken-tokenizer/1";
 /// A larger bundle is refused unread; the largest tokenizers known are below 20 MiB.
 const MAX_BUNDLE_BYTES: usize = 64 << 20;
 
 /// Names that end an answer in the supported families, whatever the files declare: models emit them also where the
 /// declared EOS is another one.
-const END_NAMES: [&str; 4] = ["<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end_of_text|>"];
+const END_NAMES: [&str; 5] =
+    ["<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>"];
 
 /// Everything that makes a tokenizer.
 #[derive(Debug, Serialize, Deserialize)]
@@ -95,18 +94,20 @@ impl Parts {
         let added: HashMap<&str, &AddedToken> =
             vocabulary.added.iter().map(|token| (token.content.as_str(), token)).collect();
         let marks: HashSet<u32> = self.marks().collect();
+        let kind = vocabulary.kind;
         let mut entries = Vec::with_capacity(vocabulary.ids.len());
         for (text, &id) in &vocabulary.ids {
             if is_padding(text, id) {
                 continue;
             }
             let added = added.get(text.as_str());
-            let mut bytes = Vec::new();
-            match added {
-                Some(_) => bytes.extend_from_slice(text.as_bytes()),
-                None => byte_level::push_bytes(text, &mut bytes),
-            }
             let special = added.is_some_and(|token| token.special) || marks.contains(&id);
+            let mut bytes = Vec::new();
+            if added.is_some_and(|token| token.special || kind.added_are_literal()) {
+                bytes.extend_from_slice(text.as_bytes());
+            } else {
+                kind.push_bytes(text, &mut bytes);
+            }
             entries.push(TokenEntry { id, bytes, special });
         }
         TokenTable::new(entries)
@@ -117,106 +118,4 @@ impl Parts {
 pub(crate) fn is_padding(text: &str, id: u32) -> bool {
     let number = text.strip_prefix("[PAD").and_then(|rest| rest.strip_suffix(']'));
     number.is_some_and(|number| number.parse() == Ok(id))
-}
-
-/// The tokens of a `tokenizer.json` by their text as the file writes it.
-#[derive(Debug)]
-pub(crate) struct Vocabulary {
-    pub(crate) ids: HashMap<String, u32>,
-    pub(crate) added: Vec<AddedToken>,
-}
-
-/// A token that is found in the text before words are cut.
-#[derive(Debug, Deserialize)]
-pub(crate) struct AddedToken {
-    pub(crate) id: u32,
-    pub(crate) content: String,
-    #[serde(default)]
-    special: bool,
-}
-
-#[derive(Deserialize)]
-struct TokenizerFile<'a> {
-    #[serde(default)]
-    added_tokens: Vec<AddedToken>,
-    normalizer: Option<Value>,
-    pre_tokenizer: Option<Value>,
-    #[serde(borrow)]
-    model: ModelSection<'a>,
-}
-
-#[derive(Deserialize)]
-struct ModelSection<'a> {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    byte_fallback: Option<bool>,
-    dropout: Option<f64>,
-    continuing_subword_prefix: Option<String>,
-    end_of_word_suffix: Option<String>,
-    #[serde(borrow)]
-    vocab: Option<&'a RawValue>,
-}
-
-impl Vocabulary {
-    /// Reads the tokens and refuses, by name, every kind of tokenizer whose tokens are not plain bytes.
-    pub(crate) fn read(json: &RawValue) -> Result<Self, TextError> {
-        let file: TokenizerFile<'_> =
-            serde_json::from_str(json.get()).map_err(|error| TextError::file(TOKENIZER_JSON, error))?;
-        file.refuse_other_kinds()?;
-        let vocab =
-            file.model.vocab.ok_or_else(|| TextError::file(TOKENIZER_JSON, "model.vocab is missing"))?;
-        let mut ids: HashMap<String, u32> =
-            serde_json::from_str(vocab.get()).map_err(|error| TextError::file(TOKENIZER_JSON, error))?;
-        for token in &file.added_tokens {
-            if let Some(before) = ids.insert(token.content.clone(), token.id)
-                && before != token.id
-            {
-                let detail = format!("added token `{}` has id {} and id {before}", token.content, token.id);
-                return Err(TextError::vocabulary(detail));
-            }
-        }
-        Ok(Self { ids, added: file.added_tokens })
-    }
-}
-
-impl TokenizerFile<'_> {
-    fn refuse_other_kinds(&self) -> Result<(), TextError> {
-        let model = &self.model;
-        let refuse = |kind: String| Err(TextError::UnsupportedTokenizer { kind });
-        if let Some(kind) = model.kind.as_deref().filter(|kind| *kind != "BPE") {
-            return refuse(format!("tokenizer.json with model `{kind}`"));
-        }
-        if model.byte_fallback == Some(true) {
-            return refuse("tokenizer.json with byte_fallback (SentencePiece)".to_owned());
-        }
-        let byte_level =
-            |section: &Option<Value>| section.as_ref().is_some_and(|value| names_type(value, "ByteLevel"));
-        if !byte_level(&self.pre_tokenizer) && !byte_level(&self.normalizer) {
-            return refuse("tokenizer.json without a ByteLevel step".to_owned());
-        }
-        if model.dropout.is_some_and(|dropout| dropout > 0.0) {
-            return refuse("tokenizer.json with BPE dropout (random token ids)".to_owned());
-        }
-        let marks_words = |mark: &Option<String>| mark.as_deref().is_some_and(|mark| !mark.is_empty());
-        if marks_words(&model.continuing_subword_prefix) || marks_words(&model.end_of_word_suffix) {
-            return refuse("tokenizer.json with subword prefixes or suffixes".to_owned());
-        }
-        Ok(())
-    }
-}
-
-/// Whether a step, or any step of a sequence, has this type.
-fn names_type(step: &Value, wanted: &str) -> bool {
-    match step {
-        Value::Object(fields) => {
-            fields.get("type").and_then(Value::as_str) == Some(wanted)
-                || ["pretokenizers", "normalizers"].iter().any(|key| {
-                    fields
-                        .get(*key)
-                        .and_then(Value::as_array)
-                        .is_some_and(|s| s.iter().any(|s| names_type(s, wanted)))
-                })
-        }
-        _ => false,
-    }
 }

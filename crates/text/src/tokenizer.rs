@@ -8,10 +8,12 @@ use crate::detokenizer::Detokenizer;
 use crate::error::TextError;
 use crate::gguf::GgufVocab;
 use crate::hf::HfFiles;
-use crate::parts::{Parts, Vocabulary};
+use crate::kind::Kind;
+use crate::parts::Parts;
 use crate::table::{TokenDifference, TokenTable};
+use crate::vocabulary::Vocabulary;
 
-/// A byte-level BPE tokenizer with its chat template; cheap to clone, shared between threads.
+/// A BPE tokenizer with its chat template; cheap to clone, shared between threads.
 #[derive(Clone)]
 pub struct Tokenizer {
     inner: Arc<Inner>,
@@ -19,6 +21,7 @@ pub struct Tokenizer {
 
 struct Inner {
     bpe: tokenizers::Tokenizer,
+    kind: Kind,
     table: TokenTable,
     parts: Parts,
     ends: Vec<u32>,
@@ -38,7 +41,7 @@ impl Tokenizer {
     /// Builds the tokenizer of a GGUF file.
     ///
     /// # Errors
-    /// Another kind than byte-level BPE, an unknown pre-tokenizer, or a vocabulary that contradicts itself.
+    /// Another kind than byte-level or SentencePiece BPE, an unknown pre-tokenizer, or a vocabulary that contradicts itself.
     pub fn from_gguf(vocab: GgufVocab) -> Result<Self, TextError> {
         let (parts, vocabulary) = vocab.into_parts()?;
         Self::assemble(parts, &vocabulary)
@@ -47,7 +50,7 @@ impl Tokenizer {
     /// Builds the tokenizer of a Hugging Face model directory.
     ///
     /// # Errors
-    /// A file that does not parse, another kind than byte-level BPE, or a vocabulary that contradicts itself.
+    /// A file that does not parse, another kind than byte-level or SentencePiece BPE, or a vocabulary that contradicts itself.
     pub fn from_hf(files: HfFiles) -> Result<Self, TextError> {
         let (parts, vocabulary) = files.into_parts()?;
         Self::assemble(parts, &vocabulary)
@@ -89,7 +92,7 @@ impl Tokenizer {
         let eos_text = parts.eos.and_then(literal).unwrap_or_default();
         let ends: Vec<u32> = parts.ends.iter().copied().collect();
         let chat = parts.chat_template.clone().map(|source| ChatTemplate::new(source, bos_text, eos_text));
-        Ok(Self { inner: Arc::new(Inner { bpe, table, parts, ends, chat }) })
+        Ok(Self { inner: Arc::new(Inner { bpe, kind: vocabulary.kind, table, parts, ends, chat }) })
     }
 
     /// The ids of a text.
@@ -173,9 +176,21 @@ impl Tokenizer {
         self.inner.chat.as_ref()
     }
 
-    /// A fresh detokenizer for one answer.
+    /// A fresh detokenizer for tokens that are a whole text.
     #[must_use]
     pub fn detokenizer(&self) -> Detokenizer {
-        Detokenizer::new(self.clone())
+        self.detokenizer_after(&[])
+    }
+
+    /// A fresh detokenizer for the text that follows these tokens, such as the answer to a prompt.
+    ///
+    /// It matters where the model puts a space in front of every text: the first space of what follows is the text's
+    /// own, unless nothing before it gave any text.
+    #[must_use]
+    pub fn detokenizer_after(&self, before: &[u32]) -> Detokenizer {
+        let gives_text =
+            |id: u32| !self.is_special(id) && self.token_bytes(id).is_some_and(|b| !b.is_empty());
+        let starts = !before.iter().any(|id| gives_text(*id));
+        Detokenizer::new(self.clone(), starts && self.inner.kind.prefixed())
     }
 }

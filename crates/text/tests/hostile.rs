@@ -25,16 +25,16 @@ fn hf_error(change: impl FnOnce(&mut Value)) -> String {
 #[test]
 fn other_kinds_are_refused_by_name() {
     assert_eq!(
-        gguf_error(|vocab| vocab.model = "llama".into()),
-        "tokenizer model `llama` (SentencePiece) is not supported yet; byte-level BPE (`gpt2`) is"
+        gguf_error(|vocab| vocab.model = "bert".into()),
+        "tokenizer model `bert` (WordPiece) is not supported yet; byte-level BPE (`gpt2`) and SentencePiece BPE \
+         (`llama`) are"
     );
-    assert!(gguf_error(|vocab| vocab.model = "bert".into()).contains("`bert` (WordPiece)"));
     assert!(gguf_error(|vocab| vocab.pre = Some("tekken".into())).starts_with("pre-tokenizer `tekken`"));
     assert!(gguf_error(|vocab| vocab.pre = None).starts_with("pre-tokenizer `(none given)`"));
     assert!(hf_error(|json| json["model"]["type"] = json!("Unigram")).contains("model `Unigram`"));
     assert!(
         hf_error(|json| json["model"]["byte_fallback"] = json!(true))
-            .contains("byte_fallback (SentencePiece)")
+            .contains("byte_fallback and another decoder")
     );
     assert!(hf_error(|json| json["pre_tokenizer"] = json!(null)).contains("without a ByteLevel step"));
     assert!(hf_error(|json| json["model"]["dropout"] = json!(0.1)).contains("dropout"));
@@ -171,11 +171,15 @@ proptest! {
         tokens in prop::collection::vec("[ab\u{120} \u{1f600}]{0,3}|\\[PAD[0-9]\\]", 0..12),
         kinds in prop::collection::vec(-1_i32..8, 0..12),
         merges in prop::collection::vec("[ab ]{0,4}", 0..4),
-        marks in prop::collection::vec(prop::option::of(0_u32..12), 3),
+        marks in prop::collection::vec(prop::option::of(0_u32..12), 4),
+        scores in prop::collection::vec(any::<f32>(), 0..12),
+        sentencepiece in any::<bool>(),
     ) {
         let vocab = GgufVocab {
-            model: "gpt2".into(),
+            model: if sentencepiece { "llama".into() } else { "gpt2".into() },
             pre: Some("qwen2".into()),
+            scores: if sentencepiece { scores.into_iter().chain([0.0; 12]).take(tokens.len()).collect() } else { scores },
+            unknown: marks[3],
             tokens,
             token_types: kinds,
             merges,

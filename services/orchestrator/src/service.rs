@@ -150,7 +150,8 @@ impl Job {
         let answer = async {
             let prompt_tokens = started.prompt_tokens;
             send(&events, Kind::Started(started)).await?;
-            let mut output = TextOutput::new(target.tokenizer.detokenizer(), stops, events.clone());
+            let detokenizer = target.tokenizer.detokenizer_after(&plan.prompt);
+            let mut output = TextOutput::new(detokenizer, stops, events.clone());
             let outcome = generate(&plan, verifier, Some(pool.drafters(drafter)), &mut output).await?;
             tracing::info!(
                 output_tokens = outcome.ledger.output_tokens(),

@@ -7,6 +7,7 @@
 use super::CHUNK;
 use crate::kv::{CacheShape, Element, PAGE, SharedCache};
 use crate::simd::{LANES, Simd, exp, store_part};
+use std::ops::Range;
 
 /// Partial sums of a score.
 const CHAINS: usize = 2;
@@ -32,8 +33,18 @@ pub(super) struct Source<'a> {
 /// Queries side by side, component by component.
 pub(super) struct Queries<'a, const Q: usize> {
     pub(super) numbers: &'a [[f32; Q]],
-    /// Positions that each may see.
+    /// Each may see the positions before this one,
     pub(super) visible: [usize; Q],
+    /// from this one on.
+    pub(super) hidden: [usize; Q],
+}
+
+impl<const Q: usize> Queries<'_, Q> {
+    /// Whether a query sees something of a chunk.
+    #[inline(always)]
+    pub(super) fn meets(&self, query: usize, chunk: usize) -> bool {
+        self.visible[query] > chunk * CHUNK && self.hidden[query] < (chunk + 1) * CHUNK
+    }
 }
 
 /// Writes the partials of the queries that see something of the chunk.
@@ -49,7 +60,10 @@ pub(super) fn partial<S: Simd, E: Element, const Q: usize>(
     let state = partials.len() / super::QUERIES;
     let start = chunk * CHUNK;
     let lens = queries.visible.map(|visible| visible.saturating_sub(start).min(CHUNK));
+    let hidden = queries.hidden.map(|hidden| hidden.saturating_sub(start).min(CHUNK));
     let longest = lens.iter().fold(0, |a, &b| a.max(b));
+    // What no query sees is left out by whole pages, and the rest of it weighs nothing.
+    let unseen = hidden.iter().fold(CHUNK, |a, &b| a.min(b)) / PAGE * PAGE;
     let mut rows = scores.as_chunks_mut::<CHUNK>().0.iter_mut();
     let scores: [&mut [f32; CHUNK]; Q] = std::array::from_fn(|_| match rows.next() {
         Some(row) => row,
@@ -62,9 +76,9 @@ pub(super) fn partial<S: Simd, E: Element, const Q: usize>(
     // SAFETY: as above.
     let values = |page| unsafe { source.cache.values::<E>(page, source.layer, source.head) };
     let dim = queries.numbers.len();
-    for index in 0..pages {
+    for index in unseen / PAGE..pages {
         // What is read a page later: the next keys, behind the last ones the first values.
-        let later = if index + 1 < pages { keys(page(index + 1)) } else { values(page(0)) };
+        let later = if index + 1 < pages { keys(page(index + 1)) } else { values(page(unseen / PAGE)) };
         let count = (longest - index * PAGE).div_ceil(LANES);
         for (tile, keys) in keys(page(index)).chunks_exact(dim).enumerate().take(count) {
             let values = score(s, queries.numbers, keys, later, tile * dim);
@@ -75,9 +89,9 @@ pub(super) fn partial<S: Simd, E: Element, const Q: usize>(
         }
     }
     for i in 0..Q {
-        if lens[i] > 0 {
+        if queries.meets(i, chunk) {
             let head = &mut partials[i * state..i * state + 2 * LANES];
-            weigh(s, scores[i], lens[i], head.as_chunks_mut().0);
+            weigh(s, scores[i], hidden[i]..lens[i], head.as_chunks_mut().0);
         }
     }
     let most = queries.visible.iter().fold(0, |a, &b| a.max(b));
@@ -88,6 +102,7 @@ pub(super) fn partial<S: Simd, E: Element, const Q: usize>(
         start,
         weights: &scores,
         lens: &lens,
+        unseen,
         shortest: lens.iter().fold(CHUNK, |a, &b| a.min(b)),
         beyond,
     };
@@ -142,20 +157,28 @@ fn score<S: Simd, E: Element, const Q: usize>(
     scores
 }
 
-/// Turns the first `len` scores into weights; writes the greatest score and the sum of weights.
+/// Turns the scores that are `seen` into weights, those before them into 0; writes the greatest score and the sum of
+/// weights.
 #[inline(always)]
-fn weigh<S: Simd>(s: S, scores: &mut [f32; CHUNK], len: usize, head: &mut [[f32; LANES]]) {
-    let tiles = &mut scores.as_chunks_mut::<LANES>().0[..len.div_ceil(LANES)];
+fn weigh<S: Simd>(s: S, scores: &mut [f32; CHUNK], seen: Range<usize>, head: &mut [[f32; LANES]]) {
+    let tiles = &mut scores.as_chunks_mut::<LANES>().0[..seen.end.div_ceil(LANES)];
+    let (before, from) = tiles.split_at_mut(seen.start / LANES);
+    before.as_flattened_mut().fill(0.0);
+    let first = before.len();
+    // The seen lanes of a tile, `other` in those behind and before them.
+    let only = |tile: usize, lanes: S::F, other: S::F| {
+        let start = (first + tile) * LANES;
+        s.first(seen.start.saturating_sub(start), other, s.first(seen.end - start, lanes, other))
+    };
     let mut greatest = s.splat(f32::NEG_INFINITY);
-    for (tile, scores) in tiles.iter().enumerate() {
-        let seen = s.first(len - tile * LANES, s.load(scores), s.splat(f32::NEG_INFINITY));
-        greatest = s.max(greatest, seen);
+    for (tile, scores) in from.iter().enumerate() {
+        greatest = s.max(greatest, only(tile, s.load(scores), s.splat(f32::NEG_INFINITY)));
     }
     let greatest = s.splat(s.greatest(greatest));
     let mut sum = s.splat(0.0);
-    for (tile, scores) in tiles.iter_mut().enumerate() {
+    for (tile, scores) in from.iter_mut().enumerate() {
         let weights = exp(s, s.sub(s.load(scores), greatest));
-        let weights = s.first(len - tile * LANES, weights, s.splat(0.0));
+        let weights = only(tile, weights, s.splat(0.0));
         sum = s.add(sum, weights);
         s.store(weights, scores);
     }
@@ -172,6 +195,8 @@ struct Weigh<'a, E, const Q: usize> {
     /// Positions of the chunk that each query sees, and those that all of them see.
     lens: &'a [usize; Q],
     shortest: usize,
+    /// Positions of whole pages before those that some query sees.
+    unseen: usize,
     /// What is read behind the values.
     beyond: &'a [[E; LANES]],
 }
@@ -191,11 +216,11 @@ impl<E: Element, const Q: usize> Weigh<'_, E, Q> {
         let state = partials.len() / super::QUERIES;
         let width = self.source.cache.shape().value_width() / LANES;
         let mut sums = [[s.splat(0.0); V]; Q];
-        for (page, from) in (0..self.shortest).step_by(PAGE).enumerate() {
+        for from in (self.unseen..self.shortest).step_by(PAGE) {
             let count = (self.shortest - from).min(PAGE);
             let later = if from + PAGE < self.shortest { self.page(from + PAGE) } else { self.beyond };
             let weights: [&[f32; PAGE]; Q] =
-                std::array::from_fn(|i| &self.weights[i].as_chunks::<PAGE>().0[page]);
+                std::array::from_fn(|i| &self.weights[i].as_chunks::<PAGE>().0[from / PAGE]);
             for (position, row) in self.page(from).chunks_exact(width).take(count).enumerate() {
                 let Some(row) = row[first..].first_chunk::<V>() else { break };
                 for v in 0..V {

@@ -63,8 +63,17 @@ pub struct Attention<'a> {
     pub layer: usize,
     /// Query heads, a multiple of the cache's key heads.
     pub heads: usize,
+    /// What the inner product of a query and a key is multiplied by.
+    pub scale: f32,
+    /// Positions that a row sees, its own among them, where it does not see all before it.
+    pub window: Option<usize>,
     /// Norms of queries and keys, where the model has them.
     pub norms: Option<HeadNorms<'a>>,
+}
+
+/// The first position that a row sees, of the `visible` ones up to itself.
+fn first_visible(window: Option<usize>, visible: usize) -> usize {
+    window.map_or(0, |window| visible.saturating_sub(window))
 }
 
 impl Team {
@@ -74,7 +83,7 @@ impl Team {
     /// rotated in place. `out` gets a row of queries' width each.
     ///
     /// # Panics
-    /// If sizes do not fit each other, a session lacks pages, or a slot is in two spans.
+    /// If sizes do not fit each other, a session lacks pages, a slot is in two spans, or a window is empty.
     pub fn attend(
         &mut self,
         attention: Attention<'_>,
@@ -88,6 +97,7 @@ impl Team {
         let (query_width, key_width) = (attention.heads * shape.dim, shape.heads * shape.dim);
         let (rows, width) = (out.rows(), query_width + 2 * key_width);
         assert!(attention.heads.is_multiple_of(shape.heads), "query heads are a multiple of the key heads");
+        assert!(attention.window != Some(0), "a row sees itself at least");
         assert!(qkv.len() == rows * width && out.cols() == query_width && angles.rows() == rows);
         assert_eq!(spans.iter().map(|span| span.rows).sum::<usize>(), rows, "each row is in one span");
         for (i, span) in spans.iter().enumerate() {
@@ -96,7 +106,7 @@ impl Team {
         }
         let (tier, threads) = (self.tier(), self.threads());
         let cache = cache.share();
-        let work = Work::new(spans, &cache, attention.heads, tier.columns().min(QUERIES));
+        let work = Work::new(spans, &cache, attention, tier.columns().min(QUERIES));
         let state = Partial::floats(shape);
         let own = QUERIES * (shape.dim + CHUNK + 2 * state);
         let partials = work.partials();
@@ -248,7 +258,7 @@ impl Kernel for Turn<'_> {
         rotate(s, head, cos, sin);
         if is_query {
             // A query is scaled once, not each of its scores.
-            let scale = s.splat(1.0 / (head.len() as f32).sqrt());
+            let scale = s.splat(attention.scale);
             for part in head.chunks_mut(LANES) {
                 crate::simd::store_part(s, s.mul(crate::simd::load_part(s, part), scale), part);
             }
@@ -291,10 +301,11 @@ fn meet<S: Simd, E: Element, const Q: usize>(s: S, job: &Job<'_>, item: &Item, s
             job.cache.len(span.slot) + query / group + 1,
         )
     };
-    let mut visible = [0; Q];
+    let (mut visible, mut hidden) = ([0; Q], [0; Q]);
     for i in 0..Q {
         let (row, head, len) = place(i);
         visible[i] = len;
+        hidden[i] = first_visible(job.attention.window, len);
         let start = row * job.width + head * dim;
         // SAFETY: nobody writes queries behind the barrier.
         let query = unsafe { job.qkv.slice(start..start + dim) };
@@ -302,13 +313,13 @@ fn meet<S: Simd, E: Element, const Q: usize>(s: S, job: &Job<'_>, item: &Item, s
             *cell = q;
         }
     }
-    let queries = Queries { numbers: queries.as_chunks::<Q>().0.split_at(dim).0, visible };
+    let queries = Queries { numbers: queries.as_chunks::<Q>().0.split_at(dim).0, visible, hidden };
     for chunk in item.chunks.clone() {
         let source =
             chunk::Source { cache: &job.cache, slot: span.slot, layer: job.attention.layer, head: item.head };
         chunk::partial::<S, E, Q>(s, &source, &queries, chunk, scores, fresh);
         for i in 0..Q {
-            if visible[i] <= chunk * CHUNK {
+            if !queries.meets(i, chunk) {
                 continue;
             }
             let fresh = &fresh[i * state..(i + 1) * state];
@@ -318,7 +329,7 @@ fn meet<S: Simd, E: Element, const Q: usize>(s: S, job: &Job<'_>, item: &Item, s
                 // SAFETY: a chunk of a query is in one item.
                 unsafe { job.partials.slice_mut(at..at + state) }.copy_from_slice(fresh);
             } else {
-                join(s, &mut joined[i * state..(i + 1) * state], fresh, chunk == 0);
+                join(s, &mut joined[i * state..(i + 1) * state], fresh, chunk == hidden[i] / CHUNK);
             }
         }
     }
@@ -353,11 +364,12 @@ impl Kernel for Join<'_, '_> {
                     if !mine.contains(&(row * heads + head)) {
                         continue;
                     }
-                    for chunk in 0..visible.div_ceil(CHUNK) {
+                    let first = first_visible(job.attention.window, visible) / CHUNK;
+                    for chunk in first..visible.div_ceil(CHUNK) {
                         let at = job.work.partial(row, head, chunk) * state;
                         // SAFETY: all partials were written before the barrier.
                         let fresh = unsafe { job.partials.slice(at..at + state) };
-                        join(s, scratch, fresh, chunk == 0);
+                        join(s, scratch, fresh, chunk == first);
                     }
                     // SAFETY: shares do not overlap.
                     let out = unsafe { job.out.row_mut(row, head * dim..(head + 1) * dim) };

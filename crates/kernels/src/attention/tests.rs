@@ -19,6 +19,7 @@ struct Model {
     pairs: usize,
     norms: bool,
     precision: Precision,
+    window: Option<usize>,
 }
 
 const LAYERS: usize = 2;
@@ -40,6 +41,10 @@ impl Model {
 
     fn angle(&self, position: usize, pair: usize) -> f32 {
         position as f32 * 0.3f32.powi(pair as i32 % 7)
+    }
+
+    fn scale(&self) -> f32 {
+        1.0 / (self.dim as f32).sqrt()
     }
 
     fn norms(&self) -> (Vec<f32>, Vec<f32>) {
@@ -76,7 +81,7 @@ fn run(
             cache.reserve(slots[session], rows);
             for position in held..held + rows {
                 qkv.extend(model.row(session, position));
-                angles.push((0..model.pairs).map(|pair| model.angle(position, pair)));
+                angles.push((0..model.pairs).map(|pair| model.angle(position, pair)), 1.0);
             }
             spans.push(Span { slot: slots[session], first, rows });
             first += rows;
@@ -84,7 +89,8 @@ fn run(
         let width = model.heads * model.dim;
         for layer in 0..LAYERS {
             out.resize(first, width);
-            let attention = Attention { layer, heads: model.heads, norms };
+            let (heads, scale, window) = (model.heads, model.scale(), model.window);
+            let attention = Attention { layer, heads, scale, window, norms };
             team.attend(attention, &spans, &angles, &mut qkv.clone(), &mut cache, &mut out);
         }
         for (&(session, rows), span) in pass.iter().zip(&spans) {
@@ -137,7 +143,7 @@ fn reference(model: &Model, session: usize, position: usize) -> Vec<f64> {
         let key_at = (model.heads + key_head) * dim;
         let value_at = (model.heads + model.key_heads + key_head) * dim;
         let (mut sum, mut values) = (0.0, vec![0.0; dim]);
-        for seen in 0..=position {
+        for seen in super::first_visible(model.window, position + 1)..=position {
             let other = model.row(session, seen);
             let key = turned(model, seen, &other[key_at..key_at + dim], &key_norm);
             let score: f64 = query.iter().zip(&key).map(|(a, b)| a * b).sum();
@@ -153,16 +159,18 @@ fn reference(model: &Model, session: usize, position: usize) -> Vec<f64> {
 }
 
 fn model() -> impl Strategy<Value = Model> {
-    let dims = prop::sample::select(vec![12usize, 16, 24, 64, 80, 96, 128]);
+    let dims = prop::sample::select(vec![12usize, 16, 24, 64, 80, 96, 128, 256]);
     let precisions = prop::sample::select(vec![Precision::F32, Precision::F16]);
-    (1usize..3, 1usize..6, dims, any::<bool>(), any::<bool>(), precisions).prop_map(
-        |(key_heads, group, dim, norms, partial, precision)| Model {
+    let windows = prop::option::of(1usize..80);
+    (1usize..3, 1usize..6, dims, any::<bool>(), any::<bool>(), precisions, windows).prop_map(
+        |(key_heads, group, dim, norms, partial, precision, window)| Model {
             heads: key_heads * group,
             key_heads,
             dim,
             pairs: if partial { dim / 4 } else { dim / 2 },
             norms,
             precision,
+            window,
         },
     )
 }
@@ -205,28 +213,33 @@ proptest! {
     }
 }
 
-/// Contexts of several chunks, spread over threads or not.
+/// Contexts of several chunks, spread over threads or not; windows within a chunk, over several, and of one position.
 #[test]
 #[cfg_attr(miri, ignore = "too long for it")]
 fn long_contexts_are_equal_in_every_split() {
     for precision in [Precision::F32, Precision::F16] {
-        long_context(precision);
+        for window in [None, Some(1), Some(100), Some(300), Some(512)] {
+            long_context(precision, window);
+        }
     }
 }
 
-fn long_context(precision: Precision) {
-    let model = Model { heads: 3, key_heads: 1, dim: 16, pairs: 8, norms: false, precision };
+fn long_context(precision: Precision, window: Option<usize>) {
+    let model = Model { heads: 3, key_heads: 1, dim: 16, pairs: 8, norms: false, precision, window };
     let len = 1100;
     let singles: Vec<Vec<(usize, usize)>> = (0..len).map(|_| vec![(0, 1)]).collect();
     let want = run(&model, Tier::detect(), 1, &[len], &singles);
-    let exact = reference(&model, 0, len - 1);
-    for (&got, want) in want[0][len - 1].iter().zip(&exact) {
-        assert!((f64::from(f32::from_bits(got)) - want).abs() < tolerance(&model));
+    for position in [255, 256, 700, len - 1] {
+        let exact = reference(&model, 0, position);
+        for (&got, want) in want[0][position].iter().zip(&exact) {
+            let got = f64::from(f32::from_bits(got));
+            assert!((got - want).abs() < tolerance(&model), "{window:?} at {position}");
+        }
     }
     for tier in Tier::available() {
         for threads in [1, 4] {
             let split = [vec![(0, 700)], vec![(0, 9)], vec![(0, 1)], vec![(0, 390)]];
-            assert!(run(&model, tier, threads, &[len], &split) == want, "{tier} {threads}");
+            assert!(run(&model, tier, threads, &[len], &split) == want, "{tier} {threads} {window:?}");
         }
     }
 }

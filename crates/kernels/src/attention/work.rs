@@ -1,7 +1,7 @@
 //! Which queries and chunks there are, and whose they are: a static split by their cost.
 
 use super::chunk::Partial;
-use super::{CHUNK, Span};
+use super::{Attention, CHUNK, Span, first_visible};
 use crate::kv::SharedCache;
 use std::ops::Range;
 
@@ -14,6 +14,7 @@ const MOST_PARTIALS: usize = 4 << 20;
 pub(super) struct Work {
     key_heads: usize,
     heads: usize,
+    window: Option<usize>,
     group: usize,
     /// Queries of an item, at most.
     block: usize,
@@ -39,7 +40,13 @@ pub(super) struct Item {
 }
 
 impl Work {
-    pub(super) fn new(spans: &[Span], cache: &SharedCache<'_>, heads: usize, block: usize) -> Self {
+    pub(super) fn new(
+        spans: &[Span],
+        cache: &SharedCache<'_>,
+        attention: Attention<'_>,
+        block: usize,
+    ) -> Self {
+        let Attention { heads, window, .. } = attention;
         let key_heads = cache.shape().heads;
         let group = heads / key_heads;
         let rows = spans.iter().map(|span| span.rows).sum();
@@ -47,7 +54,7 @@ impl Work {
         let chunks = longest.div_ceil(CHUNK);
         let floats = rows * heads * chunks * Partial::floats(cache.shape());
         let spread = chunks > 1 && floats <= MOST_PARTIALS;
-        let mut work = Self { key_heads, heads, group, block, rows, chunks, spread, cost: 0 };
+        let mut work = Self { key_heads, heads, window, group, block, rows, chunks, spread, cost: 0 };
         let mut cost = 0;
         work.visit(spans, cache, |_, item_cost| cost += item_cost);
         work.cost = cost;
@@ -95,20 +102,23 @@ impl Work {
             for head in 0..self.key_heads {
                 let blocks = (0..queries).step_by(self.block).map(|first| {
                     let count = self.block.min(queries - first);
-                    let visible = cache.len(span.slot) + (first + count - 1) / self.group + 1;
-                    (first, count, visible)
+                    // What the first query sees first, and the last one last.
+                    let visible = |query: usize| cache.len(span.slot) + query / self.group + 1;
+                    (first, count, first_visible(self.window, visible(first))..visible(first + count - 1))
                 });
                 let item = |first, queries, chunks| Item { span: index, head, first, queries, chunks };
                 if !self.spread {
-                    for (first, count, visible) in blocks {
-                        f(item(first, count, 0..visible.div_ceil(CHUNK)), visible * count);
+                    for (first, count, seen) in blocks {
+                        let chunks = seen.start / CHUNK..seen.end.div_ceil(CHUNK);
+                        f(item(first, count, chunks), seen.len() * count);
                     }
                     continue;
                 }
                 // All queries meet a chunk while it is in the second cache.
                 for chunk in 0..(cache.len(span.slot) + span.rows).div_ceil(CHUNK) {
-                    for (first, count, visible) in blocks.clone() {
-                        let positions = visible.saturating_sub(chunk * CHUNK).min(CHUNK);
+                    for (first, count, seen) in blocks.clone() {
+                        let end = seen.end.min((chunk + 1) * CHUNK);
+                        let positions = end.saturating_sub(seen.start.max(chunk * CHUNK));
                         if positions > 0 {
                             f(item(first, count, chunk..chunk + 1), positions * count);
                         }

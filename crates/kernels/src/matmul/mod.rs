@@ -9,15 +9,17 @@ mod linear;
 mod tests;
 mod tile;
 
+pub use gate::Gate;
 pub use linear::Linear;
 
 use crate::activations::{Activations, SharedActivations};
-use crate::norm::RmsNorm;
+use crate::norm::{AddNorm, RmsNorm};
 use crate::pack::BLOCK;
 use crate::pool::{Part, Pool};
+use crate::shared::SharedMut;
 use crate::simd::LANES;
 use crate::tier::Tier;
-use gate::SiluMul;
+use gate::Gated;
 use linear::{Outputs, Segment, run_tiles, split};
 use std::ops::Range;
 
@@ -155,7 +157,7 @@ impl Team {
         });
     }
 
-    /// `out = silu(gate(input)) * up(input)`, for a layer of two matrices, the gate's and the other.
+    /// `out = act(gate(input)) * up(input)`, for a layer of two matrices, the gate's and the other.
     /// The codes of `out` are up to date behind it if `codes`.
     ///
     /// # Panics
@@ -163,6 +165,7 @@ impl Team {
     #[allow(clippy::too_many_arguments, reason = "the operands of one job, each of its own kind")]
     pub fn gated(
         &mut self,
+        act: Gate,
         input: &mut Activations,
         source: Source<'_>,
         layer: &Linear,
@@ -199,11 +202,37 @@ impl Team {
                 unsafe {
                     let gate = outputs.row(row, cols.clone());
                     let up = outputs.row(row, width + cols.start..width + cols.end);
-                    tier.run(SiluMul { gate, up, out: out.row_mut(row, cols.clone()) });
+                    tier.run(Gated { act, gate, up, out: out.row_mut(row, cols.clone()) });
                     if codes {
                         out.quantise(row, blocks.clone());
                     }
                 }
+            }
+        });
+    }
+}
+
+impl Team {
+    /// `out += rows / rms(rows) * weight`, row by row.
+    ///
+    /// # Panics
+    /// If the slices' sizes do not fit.
+    pub fn add_normed(&mut self, rows: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+        let (tier, width) = (self.tier, weight.len());
+        assert!(rows.len() == out.len() && rows.len().is_multiple_of(width), "rows as wide as the weight");
+        let count = rows.len() / width;
+        let add = |row: usize, out: &mut [f32]| {
+            tier.run(AddNorm { x: &rows[row * width..(row + 1) * width], weight, eps, out });
+        };
+        if count <= FEW_ROWS {
+            out.chunks_exact_mut(width).enumerate().for_each(|(row, out)| add(row, out));
+            return;
+        }
+        let out = SharedMut::new(out);
+        self.pool.run(|part| {
+            for row in part.share(count) {
+                // SAFETY: shares do not overlap.
+                add(row, unsafe { out.slice_mut(row * width..(row + 1) * width) });
             }
         });
     }

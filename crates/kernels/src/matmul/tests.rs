@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use super::{Linear, Next, Source, Team};
+use super::{Gate, Linear, Next, Source, Team};
 use crate::activations::Activations;
 use crate::pack::{Format, Packed};
 use crate::tier::Tier;
@@ -147,6 +147,7 @@ proptest! {
         rows in 1usize..if cfg!(miri) { 3 } else { 12 },
         wide in 1usize..4,
         seed in any::<u64>(),
+        act in prop::sample::select(vec![Gate::Silu, Gate::GeluTanh]),
     ) {
         for (format, next) in [(Format::Q4_1, true), (Format::F32, false), (Format::Q8_0, true)] {
             let (cols, width) = (64, if next { 32 * wide } else { 16 * wide + 5 });
@@ -165,10 +166,10 @@ proptest! {
                     out.resize(rows, width);
                     let mut both = vec![0.0; rows * 2 * width];
                     let source = Source::Norm { rows: &input, weight: &norm, eps: 1e-5 };
-                    team.gated(&mut normed, source, &layer, &mut both, &mut out, next, Next::Unknown);
+                    team.gated(act, &mut normed, source, &layer, &mut both, &mut out, next, Next::Unknown);
                     for (both, out) in both.chunks_exact(2 * width).zip(out.floats().chunks_exact(width)) {
                         for ((&gate, &up), &got) in both.iter().zip(&both[width..]).zip(out) {
-                            let want = f64::from(gate) / (1.0 + f64::from(-gate).exp()) * f64::from(up);
+                            let want = through(act, f64::from(gate)) * f64::from(up);
                             prop_assert!((f64::from(got) - want).abs() <= 1e-5 * (1.0 + want.abs()), "{got} {want}");
                         }
                     }
@@ -185,6 +186,44 @@ proptest! {
                 }
             }
             prop_assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "{format:?}: tiers or threads differ");
+        }
+    }
+}
+
+/// The gate's function as it is defined.
+fn through(act: Gate, x: f64) -> f64 {
+    match act {
+        Gate::Silu => x / (1.0 + (-x).exp()),
+        Gate::GeluTanh => {
+            let z = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+            x / 2.0 * (1.0 + z.tanh())
+        }
+    }
+}
+
+#[test]
+fn normed_rows_are_added_alike_on_every_tier_and_thread() {
+    let width = 37;
+    let weight: Vec<f32> = (0..width).map(|i| 0.5 + i as f32 * 0.1).collect();
+    let (rows, before) = (inputs(9, width, 3), inputs(9, width, 8));
+    let mut results = Vec::new();
+    for tier in Tier::available() {
+        for (threads, step) in [(1, 9), (3, 9), (2, 1)] {
+            let mut team = Team::new(tier, threads).unwrap();
+            let mut out = before.clone();
+            for (rows, out) in rows.chunks(step * width).zip(out.chunks_mut(step * width)) {
+                team.add_normed(rows, &weight, 1e-5, out);
+            }
+            results.push(out);
+        }
+    }
+    assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
+    for (row, (got, before)) in rows.chunks(width).zip(results[0].chunks(width).zip(before.chunks(width))) {
+        let square = row.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / width as f64;
+        let scale = 1.0 / (square + 1e-5).sqrt();
+        for (i, &v) in row.iter().enumerate() {
+            let want = f64::from(before[i]) + f64::from(v) * scale * f64::from(weight[i]);
+            assert!((f64::from(got[i]) - want).abs() < 1e-5, "{} {want}", got[i]);
         }
     }
 }

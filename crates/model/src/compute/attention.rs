@@ -27,7 +27,7 @@ impl Heads {
     }
 }
 
-/// What one row attends over: the keys and values of its session up to and including itself.
+/// What one row attends over: the keys and values of its session that it sees, itself the last.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context<'a> {
     /// Rows of keys, rotated.
@@ -36,22 +36,23 @@ pub(crate) struct Context<'a> {
     pub(crate) values: &'a [f32],
 }
 
-/// Writes `softmax(q kᵀ / √d) v` of every row, in parallel over rows and key heads.
+/// Writes `softmax(scale q kᵀ) v` of every row, in parallel over rows and key heads.
 ///
 /// `queries` and `out` hold a row of query heads for each of `contexts`.
-pub(crate) fn attend(heads: Heads, queries: &[f32], contexts: &[Context<'_>], out: &mut [f32]) {
+pub(crate) fn attend(heads: Heads, scale: f32, queries: &[f32], contexts: &[Context<'_>], out: &mut [f32]) {
     let group = heads.query / heads.key_value * heads.dim;
     out.par_chunks_mut(group).enumerate().for_each_init(Vec::new, |scores, (unit, out)| {
         let (row, kv_head) = (unit / heads.key_value, unit % heads.key_value);
         let queries = &queries[unit * group..][..group];
         for (q, o) in queries.chunks_exact(heads.dim).zip(out.chunks_exact_mut(heads.dim)) {
-            attend_head(heads, kv_head, q, contexts[row], scores, o);
+            attend_head(heads, scale, kv_head, q, contexts[row], scores, o);
         }
     });
 }
 
 fn attend_head(
     heads: Heads,
+    scale: f32,
     kv_head: usize,
     query: &[f32],
     context: Context<'_>,
@@ -60,7 +61,6 @@ fn attend_head(
 ) {
     let width = heads.key_value_width();
     let columns = kv_head * heads.dim..(kv_head + 1) * heads.dim;
-    let scale = 1.0 / (heads.dim as f32).sqrt();
     scores.clear();
     scores.extend(context.keys.chunks_exact(width).map(|row| dot(query, &row[columns.clone()]) * scale));
     let normaliser = softmax_weights(scores);
@@ -85,7 +85,7 @@ mod tests {
         let context = Context { keys: &keys, values: &values };
         let mut out = vec![9.0; 2 * 32];
         let first = Context { keys: &keys[..16], values: &values[..16] };
-        attend(heads, &vec![1.0; 2 * 32], &[first, context], &mut out);
+        attend(heads, 0.3, &vec![1.0; 2 * 32], &[first, context], &mut out);
         assert!(out[..32].iter().all(|&o| o == 0.0), "{out:?}");
         assert!(out[32..].iter().all(|&o| (o - 1.0).abs() < 1e-6), "{out:?}");
     }

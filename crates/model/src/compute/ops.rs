@@ -5,6 +5,8 @@
 //! parallel; callers split work between whole results, never inside one.
 
 use candle_core::quantized::GgmlType;
+use foretoken_kernels::Gate;
+use std::f32::consts::PI;
 
 /// Independent partial sums of a reduction, so that it is not one long chain of additions.
 const LANES: usize = 8;
@@ -50,10 +52,16 @@ pub(crate) fn add(x: &mut [f32], y: &[f32]) {
     }
 }
 
-/// `gate = silu(gate) * up`.
-pub(crate) fn silu_mul(gate: &mut [f32], up: &[f32]) {
+/// `gate = act(gate) * up`.
+pub(crate) fn gate_mul(act: Gate, gate: &mut [f32], up: &[f32]) {
     for (g, &u) in gate.iter_mut().zip(up) {
-        *g = *g / (1.0 + (-*g).exp()) * u;
+        *g = match act {
+            Gate::Silu => *g / (1.0 + (-*g).exp()),
+            Gate::GeluTanh => {
+                let z = (2.0 / PI).sqrt() * (*g + 0.044_715 * *g * *g * *g);
+                0.5 * *g * (1.0 + z.tanh())
+            }
+        } * u;
     }
 }
 

@@ -3,6 +3,7 @@
 //! The two differ only in which components form a pair: GGUF files of the Llama family hold query
 //! and key weights permuted so that neighbours pair up; `safetensors` files keep the halves apart.
 
+use crate::config::ModelConfig;
 use std::f64::consts::PI;
 
 /// Which components of a head are rotated together.
@@ -35,6 +36,20 @@ pub(crate) enum Scaling {
         /// Context length of the first training.
         original_context: f64,
     },
+    /// `YaRN` (Peng et al. 2023, arXiv 2309.00071, equations 19 to 22): as Llama 3, with a ramp over pairs by how often they
+    /// turn within the first context, and rotated components scaled.
+    Yarn {
+        /// The divisor of low frequencies.
+        factor: f64,
+        /// Pairs that turn more often than this in the first context keep their frequency.
+        fast: f64,
+        /// Pairs that turn less often than this have it divided.
+        slow: f64,
+        /// Context length of the first training.
+        original_context: f64,
+        /// What rotated components are multiplied by.
+        magnitude: f64,
+    },
     /// One divisor per pair, as GGUF's `rope_freqs.weight` has them.
     Divisors(Vec<f32>),
 }
@@ -44,6 +59,7 @@ pub(crate) enum Scaling {
 pub(crate) struct Rope {
     pairing: Pairing,
     frequencies: Vec<f32>,
+    magnitude: f32,
 }
 
 impl Rope {
@@ -58,17 +74,31 @@ impl Rope {
                     Scaling::Llama3 { factor, low, high, original_context } => {
                         llama3(frequency, *factor, *low, *high, *original_context)
                     }
+                    Scaling::Yarn { factor, fast, slow, original_context, .. } => {
+                        let bound = |turns: f64| {
+                            let turns = original_context / (turns * 2.0 * PI);
+                            dimensions as f64 * turns.ln() / (2.0 * theta.ln())
+                        };
+                        let (first, last) = (bound(*fast).floor(), bound(*slow).ceil());
+                        yarn(frequency, *factor, j, first.max(0.0), last.min(dimensions as f64 - 1.0))
+                    }
                     Scaling::Divisors(divisors) => frequency / divisors.get(j).map_or(1.0, |&d| f64::from(d)),
                 };
                 scaled as f32
             })
             .collect();
-        Self { pairing, frequencies }
+        let magnitude = if let Scaling::Yarn { magnitude, .. } = scaling { *magnitude as f32 } else { 1.0 };
+        Self { pairing, frequencies, magnitude }
     }
 
     /// Pairs of components that are rotated.
     pub(crate) fn pairs(&self) -> usize {
         self.frequencies.len()
+    }
+
+    /// What cosines and sines are multiplied by.
+    pub(crate) fn magnitude(&self) -> f32 {
+        self.magnitude
     }
 
     /// The angle of each pair at one position; in single precision, as the models were trained.
@@ -83,8 +113,8 @@ impl Rope {
         for &frequency in &self.frequencies {
             // In single precision, as the models were trained.
             let (sin, cos) = (position as f32 * frequency).sin_cos();
-            out.cos.push(cos);
-            out.sin.push(sin);
+            out.cos.push(cos * self.magnitude);
+            out.sin.push(sin * self.magnitude);
         }
     }
 
@@ -109,6 +139,29 @@ impl Rope {
             }
         }
     }
+}
+
+/// The frequencies of a model's layers, which are others in layers that see the nearest positions only.
+#[derive(Debug, Clone)]
+pub(crate) struct Ropes(Vec<Rope>);
+
+impl Ropes {
+    /// Those of a model.
+    pub(crate) fn new(config: &ModelConfig) -> Self {
+        let rope = |theta, scaling| Rope::new(config.pairing, config.rope_dimensions, theta, scaling);
+        let local = config.local.iter().map(|local| rope(local.rope_theta, &Scaling::None));
+        Self([rope(config.rope_theta, &config.rope_scaling)].into_iter().chain(local).collect())
+    }
+
+    /// One or two, each at its index by [`rope_of`].
+    pub(crate) fn each(&self) -> &[Rope] {
+        &self.0
+    }
+}
+
+/// Which of a model's [`Ropes`] a layer turns by.
+pub(crate) fn rope_of(config: &ModelConfig, layer: usize) -> usize {
+    usize::from(config.window(layer).is_some())
 }
 
 /// Cosines and sines of one position, a pair of components each.
@@ -141,6 +194,19 @@ fn llama3(frequency: f64, factor: f64, low: f64, high: f64, original_context: f6
         let ramp = (original_context / wavelength - low) / (high - low);
         (1.0 - ramp) * frequency / factor + ramp * frequency
     }
+}
+
+/// The frequency that `YaRN` uses in place of pair `pair`'s: kept up to the pair `first`, divided from `last` on.
+fn yarn(frequency: f64, factor: f64, pair: usize, first: f64, last: f64) -> f64 {
+    // Published code keeps a ramp of no length from dividing by zero so.
+    let length = if first == last { 0.001 } else { last - first };
+    let ramp = ((pair as f64 - first) / length).clamp(0.0, 1.0);
+    frequency / factor * ramp + frequency * (1.0 - ramp)
+}
+
+/// What `YaRN` multiplies rotated components by, where a file does not say (its equation 22).
+pub(crate) fn yarn_magnitude(factor: f64, strength: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * strength * factor.ln() + 1.0 }
 }
 
 #[cfg(test)]
@@ -191,6 +257,22 @@ mod tests {
             ratio > 1.001 && ratio < 7.999
         });
         assert!(between.count() > 2);
+    }
+
+    #[test]
+    fn yarn_keeps_fast_and_divides_slow_frequencies_and_scales() {
+        let magnitude = yarn_magnitude(4.0, 1.0);
+        assert!((magnitude - 1.138_629_4).abs() < 1e-6);
+        let scaling =
+            Scaling::Yarn { factor: 4.0, fast: 32.0, slow: 1.0, original_context: 32768.0, magnitude };
+        let plain = Rope::new(Pairing::Halves, 128, 1e6, &Scaling::None);
+        let scaled = Rope::new(Pairing::Halves, 128, 1e6, &scaling);
+        assert_eq!(plain.frequencies[..23], scaled.frequencies[..23]);
+        assert_ne!(plain.frequencies[24], scaled.frequencies[24]);
+        let (slow, divided) = (plain.frequencies[40], scaled.frequencies[40]);
+        assert!((slow / divided - 4.0).abs() < 1e-5, "{slow} {divided}");
+        let row = rotated(&scaled, 0, vec![1.0; 128], 128);
+        assert!(row.iter().all(|v| (f64::from(*v) - magnitude).abs() < 1e-6));
     }
 
     #[test]

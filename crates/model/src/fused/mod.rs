@@ -8,9 +8,11 @@ mod weights;
 
 pub(crate) use weights::FusedWeights;
 
-use crate::compute::rope::Rope;
+use crate::compute::rope::{Ropes, rope_of};
 use crate::slots::{self, plan};
-use foretoken_kernels::{Activations, Angles, Attention, Cache, HeadNorms, Next, Source, Span, Team};
+use foretoken_kernels::{
+    Activations, Angles, Attention, Cache, HeadNorms, Linear, Next, Source, Span, Team,
+};
 use foretoken_runtime::decoder::{Decoder, DecoderError, ModelShape, Row, SessionRows, Slot};
 use weights::FusedLayer;
 
@@ -19,7 +21,7 @@ use weights::FusedLayer;
 pub struct FusedDecoder {
     shape: ModelShape,
     weights: FusedWeights,
-    rope: Rope,
+    ropes: Ropes,
     team: Team,
     cache: Cache,
     buffers: Buffers,
@@ -31,7 +33,8 @@ struct Buffers {
     /// The sessions' parts of the pass, and the same as the kernels want it.
     plan: Vec<slots::Span>,
     spans: Vec<Span>,
-    angles: Angles,
+    /// Of each row, for each of the ropes.
+    angles: Vec<Angles>,
     /// The residual stream, row by row.
     hidden: Vec<f32>,
     /// Normed rows of its width.
@@ -42,6 +45,8 @@ struct Buffers {
     /// Gate and up, row by row.
     gates: Vec<f32>,
     gated: Activations,
+    /// What a layer adds to the residual stream, where it is normed before that.
+    projected: Vec<f32>,
     /// Rows of the residual stream that want logits.
     last: Vec<f32>,
     head: Activations,
@@ -54,7 +59,7 @@ impl FusedDecoder {
     pub(crate) fn new(
         shape: ModelShape,
         weights: FusedWeights,
-        rope: Rope,
+        ropes: Ropes,
         team: Team,
         cache: Cache,
     ) -> Self {
@@ -63,18 +68,19 @@ impl FusedDecoder {
         let buffers = Buffers {
             plan: Vec::new(),
             spans: Vec::new(),
-            angles: Angles::new(rope.pairs()),
+            angles: ropes.each().iter().map(|rope| Angles::new(rope.pairs())).collect(),
             hidden: Vec::new(),
             normed: activations(),
             queries: Vec::new(),
             attended: activations(),
             gates: Vec::new(),
             gated: activations(),
+            projected: Vec::new(),
             last: Vec::new(),
             head: activations(),
             logits: Vec::new(),
         };
-        Self { shape, weights, rope, team, cache, buffers }
+        Self { shape, weights, ropes, team, cache, buffers }
     }
 
     /// The tokens' embeddings, the angles of their positions, and pages for them.
@@ -82,7 +88,7 @@ impl FusedDecoder {
         let width = self.weights.config.hidden;
         let Buffers { plan, spans, angles, hidden, .. } = &mut self.buffers;
         hidden.resize(rows * width, 0.0);
-        angles.clear();
+        angles.iter_mut().for_each(Angles::clear);
         spans.clear();
         let mut out = hidden.chunks_exact_mut(width);
         for (session, span) in batch.iter().zip(plan) {
@@ -90,7 +96,9 @@ impl FusedDecoder {
             self.cache.reserve(span.slot, span.rows);
             for (i, (&token, out)) in session.tokens.iter().zip(&mut out).enumerate() {
                 self.weights.embed(token as usize, out);
-                angles.push(self.rope.angles_at(span.position + i));
+                for (rope, angles) in self.ropes.each().iter().zip(&mut *angles) {
+                    angles.push(rope.angles_at(span.position + i), rope.magnitude());
+                }
             }
         }
     }
@@ -100,7 +108,9 @@ impl FusedDecoder {
         let Self { weights, team, cache, buffers, .. } = self;
         let config = &weights.config;
         let layer: &FusedLayer = &weights.layers[index];
-        let Buffers { spans, angles, hidden, normed, queries, attended, gates, gated, .. } = buffers;
+        let Buffers { spans, angles, hidden, normed, queries, attended, gates, gated, projected, .. } =
+            buffers;
+        let angles = &angles[rope_of(config, index)];
         let (width, eps) = (config.hidden, config.norm_eps);
 
         normed.resize(rows, width);
@@ -112,18 +122,32 @@ impl FusedDecoder {
         attended.resize(rows, config.heads.query_width());
         let norms = layer.head_norms.as_ref();
         let norms = norms.map(|norms| HeadNorms { query: &norms.query, key: &norms.key, eps });
-        let attention = Attention { layer: index, heads: config.heads.query, norms };
+        let (scale, window) = (config.attention_scale, config.window(index));
+        let attention = Attention { layer: index, heads: config.heads.query, scale, window, norms };
         team.attend(attention, spans, angles, queries, cache, attended);
         let input = &layer.feed_forward_input;
-        team.linear(attended, Source::Floats, output, hidden, width, true, Next::Gated(input));
+        let norm = layer.post_norms.as_ref().map(|norms| norms.attention.as_slice());
+        let addition = Addition { layer: output, norm, eps, next: Next::Gated(input) };
+        addition.add(team, attended, Source::Floats, projected, hidden);
 
         gates.resize(rows * input.outputs(), 0.0);
         gated.resize(rows, config.feed_forward);
         let source = Source::Norm { rows: hidden, weight: &layer.feed_forward_norm, eps };
         let output = &layer.feed_forward_output;
-        team.gated(normed, source, input, gates, gated, layer.feed_forward_codes, Next::Linear(output));
+        team.gated(
+            config.gate,
+            normed,
+            source,
+            input,
+            gates,
+            gated,
+            layer.feed_forward_codes,
+            Next::Linear(output),
+        );
         let next = weights.layers.get(index + 1).map_or(weights.head(), |layer| &layer.attention_input);
-        team.linear(gated, Source::Ready, output, hidden, width, true, Next::Linear(next));
+        let norm = layer.post_norms.as_ref().map(|norms| norms.feed_forward.as_slice());
+        let addition = Addition { layer: output, norm, eps, next: Next::Linear(next) };
+        addition.add(team, gated, Source::Ready, projected, hidden);
     }
 
     /// Logits of the rows asked for, over the tokenizer's vocabulary only.
@@ -145,6 +169,34 @@ impl FusedDecoder {
                 weights.layers.first().map_or(Next::Unknown, |layer| Next::Linear(&layer.attention_input));
             team.linear(head, source, weights.head(), logits, shape.vocab_size, false, next);
         }
+    }
+}
+
+/// A linear layer whose outputs are added to the residual stream, normed where there is a norm.
+struct Addition<'a> {
+    layer: &'a Linear,
+    norm: Option<&'a [f32]>,
+    eps: f32,
+    /// What is run next.
+    next: Next<'a>,
+}
+
+impl Addition<'_> {
+    fn add(
+        self,
+        team: &mut Team,
+        input: &mut Activations,
+        source: Source<'_>,
+        projected: &mut Vec<f32>,
+        hidden: &mut [f32],
+    ) {
+        let width = self.layer.outputs();
+        let Some(weight) = self.norm else {
+            return team.linear(input, source, self.layer, hidden, width, true, self.next);
+        };
+        projected.resize(hidden.len(), 0.0);
+        team.linear(input, source, self.layer, projected, width, false, self.next);
+        team.add_normed(projected, weight, self.eps, hidden);
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::compute::rope::Pairing;
 use crate::config::ModelConfig;
 use crate::load::LoadError;
-use crate::weights::{HeadNorms, LayerPart, Part, TensorSource};
+use crate::weights::{HeadNorms, LayerPart, Part, PostNorms, TensorSource};
 use foretoken_kernels::{CacheShape, Linear, Packed, Precision};
 
 /// All weights of a model.
@@ -28,6 +28,7 @@ pub(crate) struct FusedLayer {
     pub(crate) attention_input: Linear,
     pub(crate) head_norms: Option<HeadNorms>,
     pub(crate) attention_output: Linear,
+    pub(crate) post_norms: Option<PostNorms>,
     pub(crate) feed_forward_norm: Vec<f32>,
     /// Gate and up.
     pub(crate) feed_forward_input: Linear,
@@ -74,12 +75,14 @@ impl FusedWeights {
         &self.head
     }
 
-    /// Writes the embedding of a token.
+    /// Writes the embedding of a token, scaled as the first layer wants it.
     pub(crate) fn embed(&self, token: usize, out: &mut [f32]) {
         let tied = || self.head.matrices().next();
         if let Some(embedding) = self.embedding.as_ref().or_else(tied) {
             embedding.widen_row(token, out);
         }
+        let scale = self.config.embedding_scale;
+        out.iter_mut().for_each(|v| *v *= scale);
     }
 
     /// Resident bytes.
@@ -122,6 +125,7 @@ impl FusedLayer {
         } else {
             None
         };
+        let post_norms = PostNorms::take(source, config, index)?;
         let mut one = |name, rows, cols| source.packed(part(name), rows, cols, &|row| row);
         let attention_output = Linear::new(vec![(one(LayerPart::AttentionOutput, hidden, query)?, None)]);
         let feed_forward_input = Linear::new(vec![
@@ -135,6 +139,7 @@ impl FusedLayer {
             attention_input,
             head_norms,
             attention_output,
+            post_norms,
             feed_forward_norm: source.vector(part(LayerPart::FeedForwardNorm), hidden)?,
             feed_forward_input,
             feed_forward_output: Linear::new(vec![(down, None)]),
@@ -150,7 +155,8 @@ impl FusedLayer {
             &self.feed_forward_output,
         ];
         let norms = self.head_norms.iter().flat_map(|norms| [&norms.query, &norms.key]);
-        let norms = norms.chain([&self.attention_norm, &self.feed_forward_norm]);
+        let posts = self.post_norms.iter().flat_map(PostNorms::each);
+        let norms = norms.chain([&self.attention_norm, &self.feed_forward_norm]).chain(posts);
         let norms: usize = norms.map(|norm| size_of_val(norm.as_slice())).sum();
         layers.into_iter().map(Linear::bytes).sum::<usize>() + norms
     }

@@ -6,6 +6,7 @@
 use super::model::GraphModel;
 use crate::slots::Positions;
 use candle_core::{DType, Result, Tensor};
+use std::ops::Range;
 
 /// One session's cache over all layers.
 #[derive(Debug)]
@@ -42,10 +43,11 @@ impl GraphCache {
         layer.values.slice_set(values, 1, self.len)
     }
 
-    /// Keys and values of the first `positions` of one layer; views, no copies.
-    pub(super) fn context(&self, layer: usize, positions: usize) -> Result<(Tensor, Tensor)> {
+    /// Keys and values of some positions of one layer; views, no copies.
+    pub(super) fn context(&self, layer: usize, positions: Range<usize>) -> Result<(Tensor, Tensor)> {
         let layer = &self.layers[layer];
-        Ok((layer.keys.narrow(1, 0, positions)?, layer.values.narrow(1, 0, positions)?))
+        let view = |all: &Tensor| all.narrow(1, positions.start, positions.len());
+        Ok((view(&layer.keys)?, view(&layer.values)?))
     }
 
     /// Counts `rows` positions, written to every layer, as held.

@@ -19,7 +19,7 @@ mod linear;
 mod model;
 mod pass;
 
-use crate::compute::rope::Rope;
+use crate::compute::rope::Ropes;
 use crate::slots::Slots;
 use crate::weights::Weights;
 use cache::GraphCache;
@@ -49,10 +49,10 @@ impl GraphDecoder {
     pub(crate) fn new(
         mut shape: ModelShape,
         weights: Weights,
-        rope: Rope,
+        ropes: Ropes,
         device: &Device,
     ) -> Result<Self, candle_core::Error> {
-        let model = GraphModel::upload(weights, rope, device)?;
+        let model = GraphModel::upload(weights, ropes, device)?;
         shape.weight_bytes = model.bytes();
         Ok(Self { shape, model, slots: Slots::default(), logits: None, read: OnceLock::new() })
     }

@@ -1,7 +1,7 @@
 //! The parts of a model as tensors on one device.
 
 use super::linear::Linear;
-use crate::compute::rope::Rope;
+use crate::compute::rope::Ropes;
 use crate::config::ModelConfig;
 use crate::weights::{Layer, Weights};
 use candle_core::{Device, Result, Tensor};
@@ -11,7 +11,7 @@ use candle_core::{Device, Result, Tensor};
 pub(super) struct GraphModel {
     pub(super) config: ModelConfig,
     pub(super) device: Device,
-    pub(super) rope: Rope,
+    pub(super) ropes: Ropes,
     pub(super) embedding: Linear,
     pub(super) layers: Vec<GraphLayer>,
     pub(super) final_norm: Tensor,
@@ -28,6 +28,8 @@ pub(super) struct GraphLayer {
     pub(super) key: Projection,
     pub(super) value: Projection,
     pub(super) attention_output: Linear,
+    /// Weights of the norms of what attention and feed-forward give.
+    pub(super) post_norms: Option<[Tensor; 2]>,
     pub(super) feed_forward_norm: Tensor,
     pub(super) gate: Linear,
     pub(super) up: Linear,
@@ -56,7 +58,7 @@ impl Projection {
 
 impl GraphModel {
     /// Moves weights to the device; host memory is given back part by part.
-    pub(super) fn upload(weights: Weights, rope: Rope, device: &Device) -> Result<Self> {
+    pub(super) fn upload(weights: Weights, ropes: Ropes, device: &Device) -> Result<Self> {
         let Weights { config, embedding, layers, final_norm, untied_head } = weights;
         let embedding = Linear::upload(embedding, device)?;
         let mut bytes = embedding.bytes();
@@ -72,7 +74,7 @@ impl GraphModel {
             layers.into_iter().map(|layer| GraphLayer::upload(layer, device)).collect::<Result<Vec<_>>>()?;
         let final_norm = vector(final_norm, device)?;
         bytes += vector_bytes(&final_norm) + layers.iter().map(GraphLayer::bytes).sum::<u64>();
-        Ok(Self { config, device: device.clone(), rope, embedding, layers, final_norm, head, bytes })
+        Ok(Self { config, device: device.clone(), ropes, embedding, layers, final_norm, head, bytes })
     }
 
     /// Bytes of device memory that the weights take.
@@ -87,6 +89,10 @@ impl GraphLayer {
             layer.biases.map_or((None, None, None), |b| (Some(b.query), Some(b.key), Some(b.value)));
         let (query_norm, key_norm) = layer.head_norms.map_or((None, None), |n| (Some(n.query), Some(n.key)));
         let optional = |values: Option<Vec<f32>>| values.map(|values| vector(values, device)).transpose();
+        let post_norms = match layer.post_norms {
+            Some(norms) => Some([vector(norms.attention, device)?, vector(norms.feed_forward, device)?]),
+            None => None,
+        };
         let projection = |weights, bias, head_norm| -> Result<Projection> {
             let weights = Linear::upload(weights, device)?;
             Ok(Projection { weights, bias: optional(bias)?, head_norm: optional(head_norm)? })
@@ -97,6 +103,7 @@ impl GraphLayer {
             key: projection(layer.key, key_bias, key_norm)?,
             value: projection(layer.value, value_bias, None)?,
             attention_output: Linear::upload(layer.attention_output, device)?,
+            post_norms,
             feed_forward_norm: vector(layer.feed_forward_norm, device)?,
             gate: Linear::upload(layer.gate, device)?,
             up: Linear::upload(layer.up, device)?,
@@ -110,6 +117,7 @@ impl GraphLayer {
         let linear =
             linear.into_iter().chain(projections.map(|p| &p.weights)).map(Linear::bytes).sum::<u64>();
         let optional = projections.into_iter().flat_map(|p| [&p.bias, &p.head_norm]).flatten();
+        let optional = optional.chain(self.post_norms.iter().flatten());
         let vectors = [&self.attention_norm, &self.feed_forward_norm].into_iter().chain(optional);
         linear + vectors.map(vector_bytes).sum::<u64>()
     }

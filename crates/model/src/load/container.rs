@@ -23,7 +23,8 @@ pub(super) enum Value {
     Text(String),
     Texts(Vec<String>),
     Integers(Vec<i64>),
-    /// Arrays nobody here reads (floats, booleans, arrays of arrays), skipped.
+    Floats(Vec<f64>),
+    /// Arrays nobody here reads (of booleans), skipped.
     Skipped,
 }
 
@@ -205,15 +206,22 @@ impl<R: Read> Bytes<R> {
         if kind == 8 {
             return (0..count).map(|_| self.text(key)).collect::<Result<_, _>>().map(Value::Texts);
         }
-        let mut integers = Vec::new();
+        let (mut integers, mut floats) = (Vec::new(), Vec::new());
         for _ in 0..count {
             match self.scalar(key, kind)? {
                 Value::Signed(v) => integers.push(v),
                 Value::Unsigned(v) => integers.push(i64::try_from(v).unwrap_or(i64::MAX)),
+                Value::Float(v) => floats.push(v),
                 _ => {}
             }
         }
-        Ok(if integers.len() as u64 == count { Value::Integers(integers) } else { Value::Skipped })
+        Ok(if integers.len() as u64 == count {
+            Value::Integers(integers)
+        } else if floats.len() as u64 == count {
+            Value::Floats(floats)
+        } else {
+            Value::Skipped
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The model families, by the names that files of both formats give them.
 
 use crate::compute::rope::Pairing;
+use foretoken_kernels::Gate;
 
 /// A family of models. One architecture, with differences that are named here and nowhere else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +12,14 @@ pub(super) enum Family {
     Qwen2,
     /// Qwen3, the dense models.
     Qwen3,
+    /// Gemma 3, the text models.
+    Gemma3,
 }
+
+/// What files call the families, for who has another one.
+pub(super) const GGUF_NAMES: &str = "\"llama\", \"qwen2\", \"qwen3\" and \"gemma3\"";
+/// The same in `config.json`.
+pub(super) const HF_NAMES: &str = "\"llama\", \"mistral\", \"qwen2\", \"qwen3\" and \"gemma3_text\"";
 
 impl Family {
     /// By GGUF's `general.architecture`. Mistral's files say `llama`.
@@ -20,6 +28,7 @@ impl Family {
             "llama" => Some(Self::Llama),
             "qwen2" => Some(Self::Qwen2),
             "qwen3" => Some(Self::Qwen3),
+            "gemma3" => Some(Self::Gemma3),
             _ => None,
         }
     }
@@ -30,6 +39,7 @@ impl Family {
             "llama" | "mistral" => Some(Self::Llama),
             "qwen2" => Some(Self::Qwen2),
             "qwen3" => Some(Self::Qwen3),
+            "gemma3_text" => Some(Self::Gemma3),
             _ => None,
         }
     }
@@ -41,7 +51,40 @@ impl Family {
 
     /// Whether query and key heads are normed.
     pub(super) fn qk_norm(self) -> bool {
-        self == Self::Qwen3
+        matches!(self, Self::Qwen3 | Self::Gemma3)
+    }
+
+    /// Whether what attention and feed-forward give is normed before it is added.
+    pub(super) fn post_norms(self) -> bool {
+        self == Self::Gemma3
+    }
+
+    /// What the gate of a feed-forward layer is put through, and what `config.json` calls that.
+    pub(super) fn gate(self) -> (Gate, &'static str) {
+        match self {
+            Self::Llama | Self::Qwen2 | Self::Qwen3 => (Gate::Silu, "silu"),
+            Self::Gemma3 => (Gate::GeluTanh, "gelu_pytorch_tanh"),
+        }
+    }
+
+    /// What embeddings are multiplied by.
+    pub(super) fn embedding_scale(self, hidden: usize) -> f32 {
+        if self == Self::Gemma3 { (hidden as f32).sqrt() } else { 1.0 }
+    }
+
+    /// What `safetensors` files leave out of the weights of norms; GGUF files hold them whole.
+    pub(super) fn hf_norm_offset(self) -> f32 {
+        if self == Self::Gemma3 { 1.0 } else { 0.0 }
+    }
+
+    /// Of so many layers the last one sees all positions, if files name a window and no pattern.
+    pub(super) fn full_every(self) -> usize {
+        if self == Self::Gemma3 { 6 } else { 0 }
+    }
+
+    /// Whether the embedding is the head where `config.json` is silent.
+    pub(super) fn hf_tied(self) -> bool {
+        self == Self::Gemma3
     }
 
     /// Which components are rotated together in a GGUF file: converters permute the query and key
@@ -49,13 +92,17 @@ impl Family {
     pub(super) fn gguf_pairing(self) -> Pairing {
         match self {
             Self::Llama => Pairing::Neighbours,
-            Self::Qwen2 | Self::Qwen3 => Pairing::Halves,
+            Self::Qwen2 | Self::Qwen3 | Self::Gemma3 => Pairing::Halves,
         }
     }
 
     /// Head size where `config.json` is silent, if it is not hidden size over heads.
     pub(super) fn hf_head_dim(self) -> Option<usize> {
-        (self == Self::Qwen3).then_some(128)
+        match self {
+            Self::Qwen3 => Some(128),
+            Self::Gemma3 => Some(256),
+            Self::Llama | Self::Qwen2 => None,
+        }
     }
 
     /// Whether a `sliding_window` in `config.json` means one unless `use_sliding_window` says no.

@@ -1,20 +1,22 @@
-//! GGUF files: hyperparameters and vocabulary from the metadata, names of the tensors.
+//! GGUF files: hyperparameters from the metadata, names of the tensors.
 
 use super::container::{Container, ContainerError, Value};
-use super::family::Family;
+use super::family::{Family, GGUF_NAMES};
 use super::kinds::Layout;
+use super::metadata::Metadata;
 use super::raw::{Entry, RawTensors, WeightsFile};
 use super::{Found, LoadError, LoadOptions, LoadStage, Loaded, display_name, finish};
 use crate::compute::attention::Heads;
-use crate::compute::rope::Scaling;
-use crate::config::ModelConfig;
+use crate::compute::rope::{Scaling, yarn_magnitude};
+use crate::config::{Local, ModelConfig};
 use crate::weights::{LayerPart, Part};
-use foretoken_text::{GgufVocab, Tokenizer};
-use std::collections::BTreeMap;
+use foretoken_text::Tokenizer;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
+/// Layers of the one Gemma 3 that scales its queries in another way.
+const GEMMA3_27B_LAYERS: usize = 62;
 /// One divisor per rotary pair, in the files of Llama 3.
 const ROPE_DIVISORS: &str = "rope_freqs.weight";
 
@@ -57,9 +59,7 @@ pub(super) fn load(
     let found = Found {
         name: display_name(path),
         config,
-        sliding_window: metadata
-            .size_or_none(&format!("{prefix}.attention.sliding_window"))?
-            .filter(|&w| w > 0),
+        sliding_window: metadata.sliding_window(&prefix)?.filter(|_| family != Family::Gemma3),
         tied: !tensors.has(Part::Head),
         tokenizer: Tokenizer::from_gguf(metadata.vocabulary()?)?,
         files: vec![path.to_owned()],
@@ -85,6 +85,8 @@ fn name_of(part: Part) -> String {
         LayerPart::QueryNorm => "attn_q_norm.weight",
         LayerPart::KeyNorm => "attn_k_norm.weight",
         LayerPart::AttentionOutput => "attn_output.weight",
+        LayerPart::PostAttentionNorm => "post_attention_norm.weight",
+        LayerPart::PostFeedForwardNorm => "post_ffw_norm.weight",
         LayerPart::FeedForwardNorm => "ffn_norm.weight",
         LayerPart::Gate => "ffn_gate.weight",
         LayerPart::Up => "ffn_up.weight",
@@ -93,9 +95,6 @@ fn name_of(part: Part) -> String {
     format!("blk.{layer}.{part}")
 }
 
-/// Typed access to metadata; errors name the key.
-struct Metadata(BTreeMap<String, Value>);
-
 impl Metadata {
     /// The family, and the prefix of the keys that are its own.
     fn family(&self) -> Result<(Family, String), LoadError> {
@@ -103,7 +102,7 @@ impl Metadata {
         match Family::of_gguf(architecture) {
             Some(family) => Ok((family, architecture.to_owned())),
             None => Err(LoadError::Unsupported(format!(
-                "architecture {architecture:?}; only \"llama\", \"qwen2\" and \"qwen3\" are built so far"
+                "architecture {architecture:?}; only {GGUF_NAMES} are built so far"
             ))),
         }
     }
@@ -124,7 +123,11 @@ impl Metadata {
             ("logit_scale", 1.0),
             ("residual_scale", 1.0),
             ("embedding_scale", 1.0),
+            ("attn_logit_softcapping", 0.0),
+            ("final_logit_softcapping", 0.0),
             ("rope.scaling.attn_factor", 1.0),
+            ("rope.scaling.yarn_attn_factor", 1.0),
+            ("rope.scaling.yarn_log_multiplier", 0.0),
         ] {
             let key = format!("{prefix}.{key}");
             if let Some(value) = self.number(&key)?.filter(|&value| value != neutral && value != 0.0) {
@@ -155,8 +158,12 @@ impl Metadata {
         if let Some(value) = self.size_or_none(&key("attention.value_length"))?.filter(|&v| v != dim) {
             return Err(LoadError::Unsupported(format!("values of {value} components beside keys of {dim}")));
         }
+        let layers = self.size(&key("block_count"))?;
+        // The largest Gemma 3 divides by the width of the stream a head, which its files do not say.
+        let by_width = family == Family::Gemma3 && layers == GEMMA3_27B_LAYERS;
+        let scalar = if by_width { hidden.checked_div(query).unwrap_or(dim) } else { dim };
         Ok(ModelConfig {
-            layers: self.size(&key("block_count"))?,
+            layers,
             hidden,
             feed_forward: self.size(&key("feed_forward_length"))?,
             heads: Heads {
@@ -172,7 +179,33 @@ impl Metadata {
             rope_scaling: self.rope_scaling(prefix)?,
             biases: family.biases(),
             qk_norm: family.qk_norm(),
+            embedding_scale: family.embedding_scale(hidden),
+            attention_scale: 1.0 / (scalar as f32).sqrt(),
+            gate: family.gate().0,
+            post_norms: family.post_norms(),
+            local: self.local(family, prefix)?,
         })
+    }
+
+    /// The window of attention, in families whose layers all have it or all see everything.
+    fn sliding_window(&self, prefix: &str) -> Result<Option<usize>, LoadError> {
+        let window = self.size_or_none(&format!("{prefix}.attention.sliding_window"))?;
+        Ok(window.filter(|&window| window > 0))
+    }
+
+    /// The layers that see the nearest positions only, of a family that has them.
+    fn local(&self, family: Family, prefix: &str) -> Result<Option<Local>, LoadError> {
+        let Some(window) = self.sliding_window(prefix)?.filter(|_| family == Family::Gemma3) else {
+            return Ok(None);
+        };
+        let key = |name: &str| format!("{prefix}.{name}");
+        let full_every = self.size_or_none(&key("attention.sliding_window_pattern"))?;
+        let rope_theta = self.number(&key("rope.freq_base_swa"))?;
+        Ok(Some(Local {
+            window,
+            rope_theta: rope_theta.unwrap_or(10_000.0),
+            full_every: full_every.unwrap_or(family.full_every()),
+        }))
     }
 
     fn rope_scaling(&self, prefix: &str) -> Result<Scaling, LoadError> {
@@ -191,110 +224,24 @@ impl Metadata {
             // Files write a factor of 0 or 1 for none.
             ("linear", Some(factor)) if factor == 0.0 || factor == 1.0 => Ok(Scaling::None),
             ("linear", Some(factor)) => Ok(Scaling::Linear { factor }),
+            ("yarn", Some(factor)) => {
+                if let Some(mix) = self.number(&key("scaling.yarn_ext_factor"))?.filter(|&mix| mix != 1.0) {
+                    let name = key("scaling.yarn_ext_factor");
+                    return Err(LoadError::Unsupported(format!("{name} of {mix}")));
+                }
+                let context = match self.number(&key("scaling.original_context_length"))? {
+                    Some(context) => context,
+                    None => self.size(&format!("{prefix}.context_length"))? as f64,
+                };
+                Ok(Scaling::Yarn {
+                    factor,
+                    fast: self.number(&key("scaling.yarn_beta_fast"))?.unwrap_or(32.0),
+                    slow: self.number(&key("scaling.yarn_beta_slow"))?.unwrap_or(1.0),
+                    original_context: context,
+                    magnitude: yarn_magnitude(factor, 1.0),
+                })
+            }
             (other, _) => Err(LoadError::Unsupported(format!("rope scaling {other:?}"))),
         }
-    }
-
-    /// The tokenizer's part; its long lists are moved out.
-    fn vocabulary(&mut self) -> Result<GgufVocab, LoadError> {
-        let id = |key: &str| -> Result<Option<u32>, LoadError> {
-            let Some(id) = self.size_or_none(key)? else { return Ok(None) };
-            match u32::try_from(id) {
-                // The writer's "none".
-                Ok(u32::MAX) => Ok(None),
-                Ok(id) => Ok(Some(id)),
-                Err(_) => Err(LoadError::field(key, format!("is {id}, which is no token id"))),
-            }
-        };
-        let (bos, eos) = (id("tokenizer.ggml.bos_token_id")?, id("tokenizer.ggml.eos_token_id")?);
-        let eot = id("tokenizer.ggml.eot_token_id")?;
-        let (unknown, padding) =
-            (id("tokenizer.ggml.unknown_token_id")?, id("tokenizer.ggml.padding_token_id")?);
-        let add_bos = match self.0.get("tokenizer.ggml.add_bos_token") {
-            None => None,
-            Some(Value::Bool(add)) => Some(*add),
-            Some(other) => {
-                return Err(LoadError::field(
-                    "tokenizer.ggml.add_bos_token",
-                    format!("is {other:?}, not a boolean"),
-                ));
-            }
-        };
-        let optional_text = |key: &str| self.0.contains_key(key).then(|| self.text(key)).transpose();
-        let model = self.text("tokenizer.ggml.model")?.to_owned();
-        let pre = optional_text("tokenizer.ggml.pre")?.map(str::to_owned);
-        let chat_template = optional_text("tokenizer.chat_template")?.map(str::to_owned);
-        let token_types = match self.0.remove("tokenizer.ggml.token_type") {
-            None => Vec::new(),
-            Some(Value::Integers(types)) => {
-                types.into_iter().map(|t| i32::try_from(t).unwrap_or(0)).collect()
-            }
-            Some(_) => {
-                return Err(LoadError::field("tokenizer.ggml.token_type", "is not a list of integers"));
-            }
-        };
-        let tokens = self.texts("tokenizer.ggml.tokens")?;
-        let merges = self.texts("tokenizer.ggml.merges")?;
-        Ok(GgufVocab {
-            model,
-            pre,
-            tokens,
-            token_types,
-            merges,
-            bos,
-            eos,
-            eot,
-            unknown,
-            padding,
-            add_bos,
-            chat_template,
-        })
-    }
-
-    /// Moves a list of texts out; absent is empty.
-    fn texts(&mut self, key: &str) -> Result<Vec<String>, LoadError> {
-        match self.0.remove(key) {
-            None => Ok(Vec::new()),
-            Some(Value::Texts(texts)) => Ok(texts),
-            // Writers type an empty list as they like.
-            Some(Value::Integers(list)) if list.is_empty() => Ok(Vec::new()),
-            Some(_) => Err(LoadError::field(key, "is not a list of texts")),
-        }
-    }
-
-    fn text(&self, key: &str) -> Result<&str, LoadError> {
-        match self.0.get(key) {
-            Some(Value::Text(text)) => Ok(text),
-            Some(other) => Err(LoadError::field(key, format!("is {other:?}, not a text"))),
-            None => Err(LoadError::field(key, "is missing")),
-        }
-    }
-
-    fn size(&self, key: &str) -> Result<usize, LoadError> {
-        self.size_or_none(key)?.ok_or_else(|| LoadError::field(key, "is missing"))
-    }
-
-    fn size_or_none(&self, key: &str) -> Result<Option<usize>, LoadError> {
-        let size = match self.0.get(key) {
-            None => return Ok(None),
-            Some(Value::Unsigned(v)) => usize::try_from(*v).ok(),
-            Some(Value::Signed(v)) => usize::try_from(*v).ok(),
-            Some(_) => None,
-        };
-        size.map(Some).ok_or_else(|| LoadError::field(key, "is not a whole number from 0"))
-    }
-
-    fn number(&self, key: &str) -> Result<Option<f64>, LoadError> {
-        match self.0.get(key) {
-            None => Ok(None),
-            Some(Value::Float(v)) => Ok(Some(*v)),
-            Some(Value::Unsigned(v)) => Ok(Some(*v as f64)),
-            Some(Value::Signed(v)) => Ok(Some(*v as f64)),
-            Some(_) => Err(LoadError::field(key, "is not a number")),
-        }
-    }
-
-    fn required_number(&self, key: &str) -> Result<f64, LoadError> {
-        self.number(key)?.ok_or_else(|| LoadError::field(key, "is missing"))
     }
 }

@@ -89,3 +89,42 @@ fn name(kind: u32) -> String {
     };
     known.to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compute::matrix::Matrix;
+    use crate::load::raw::store;
+    use foretoken_kernels::Packed;
+    use serde_json::Value;
+
+    fn unhex(text: &Value) -> Vec<u8> {
+        let digits = text.as_str().unwrap().as_bytes().chunks(2);
+        digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    }
+
+    /// See `tests/data/make_quantised.py`.
+    #[test]
+    fn every_type_is_read_as_the_gguf_package_reads_it() {
+        const ROWS: usize = 2;
+        const COLS: usize = 256;
+        let golden = include_str!("../../tests/data/quantised.json");
+        let golden: serde_json::Map<String, Value> = serde_json::from_str(golden).unwrap();
+        assert_eq!(golden.len(), 11);
+        for (name, golden) in golden {
+            let layout = Layout::of(golden["number"].as_u64().unwrap() as u32).unwrap();
+            let bytes = unhex(&golden["bytes"]);
+            let want: Vec<f32> =
+                unhex(&golden["values"]).as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
+            let packed = Packed::new(layout.format().unwrap(), ROWS, COLS, &bytes).unwrap();
+            let matrix = Matrix::new(ROWS, COLS, store(layout, bytes)).unwrap();
+            let mut scratch = Vec::new();
+            assert_eq!(matrix.widen(0..ROWS, &mut scratch).unwrap(), want, "{name}");
+            let mut row = vec![0.0; COLS];
+            for index in 0..ROWS {
+                packed.widen_row(index, &mut row);
+                assert_eq!(row, want[index * COLS..][..COLS], "{name} packed");
+            }
+        }
+    }
+}

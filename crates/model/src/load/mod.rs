@@ -11,12 +11,15 @@ mod fingerprint;
 mod gguf;
 mod hf;
 mod hf_config;
+mod hf_rope;
 mod kinds;
+mod metadata;
 mod raw;
+mod shards;
 
 pub use error::LoadError;
 
-use crate::compute::rope::Rope;
+use crate::compute::rope::Ropes;
 use crate::config::ModelConfig;
 use crate::decoder::LlamaDecoder;
 use crate::device::Device;
@@ -140,7 +143,7 @@ fn finish(
     }
     let fingerprint = fingerprint(&files, progress)?;
     let (engine, device) = options.target(&source)?;
-    let rope = Rope::new(config.pairing, config.rope_dimensions, config.rope_theta, &config.rope_scaling);
+    let ropes = Ropes::new(&config);
     let mut shape = ModelShape {
         name,
         fingerprint,
@@ -159,17 +162,17 @@ fn finish(
             shape.kv_bytes_per_token = cache.position_bytes() as u64;
             let team = Team::new(options.tier.unwrap_or_else(Tier::detect), threads);
             let team = team.map_err(|error| threads_refused(threads, error.to_string()))?;
-            ModelDecoder::Fused(FusedDecoder::new(shape, weights, rope, team, Cache::new(cache)))
+            ModelDecoder::Fused(FusedDecoder::new(shape, weights, ropes, team, Cache::new(cache)))
         } else {
             let weights = source.take_all(|source| Weights::take(source, config, tied), progress)?;
             shape.weight_bytes = weights.bytes();
             if engine == Engine::Graph {
-                let uploaded = GraphDecoder::new(shape, weights, rope, &device);
+                let uploaded = GraphDecoder::new(shape, weights, ropes, &device);
                 ModelDecoder::Graph(uploaded.map_err(|error| {
                     options.device.refused(format!("could not take the weights: {error}"))
                 })?)
             } else {
-                ModelDecoder::Reference(LlamaDecoder::new(shape, weights, rope, thread_pool(threads)?))
+                ModelDecoder::Reference(LlamaDecoder::new(shape, weights, ropes, thread_pool(threads)?))
             }
         };
     let shape = decoder.shape();
@@ -261,17 +264,40 @@ fn is_gguf(path: &Path) -> Result<bool, LoadError> {
     Ok(magic == b"GGUF")
 }
 
-/// The file's or folder's own name, without the extension.
+/// The file's own name without the extension, or the folder's; of a folder in the Hugging Face hub's cache the
+/// repository's, for its own is a number.
 fn display_name(path: &Path) -> String {
+    if !path.is_dir() {
+        let name = path.file_stem();
+        return name.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned());
+    }
+    // A folder may be given as a dot.
     let resolved = path.canonicalize();
     let path = resolved.as_deref().unwrap_or(path);
-    let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
-    name.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+    let own = || path.file_name().map(|name| name.to_string_lossy().into_owned());
+    hub_repository(path).or_else(own).unwrap_or_else(|| "model".to_owned())
+}
+
+/// `org/name` of `models--org--name/snapshots/COMMIT`.
+fn hub_repository(snapshot: &Path) -> Option<String> {
+    let snapshots = snapshot.parent().filter(|parent| parent.ends_with("snapshots"))?;
+    let repository = snapshots.parent()?.file_name()?.to_str()?;
+    Some(repository.strip_prefix("models--")?.replacen("--", "/", 1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn models_are_called_by_their_file_folder_or_repository() {
+        let folder = tempfile::tempdir().unwrap();
+        let snapshot = folder.path().join("models--org--a--b").join("snapshots").join("0123");
+        std::fs::create_dir_all(&snapshot).unwrap();
+        assert_eq!(display_name(&snapshot), "org/a--b");
+        assert_eq!(display_name(&snapshot.join("..")), "snapshots");
+        assert_eq!(display_name(&snapshot.join("tiny.Q4_0.gguf")), "tiny.Q4_0");
+    }
 
     #[test]
     fn the_context_is_the_smaller_of_both_and_within_the_window() {

@@ -43,6 +43,8 @@ pub(super) struct RawTensors {
     entries: BTreeMap<String, Entry>,
     taken: BTreeSet<String>,
     name_of: fn(Part) -> String,
+    /// Added to the weights of norms.
+    norm_offset: f32,
     bytes_read: u64,
 }
 
@@ -53,7 +55,12 @@ impl RawTensors {
         entries: BTreeMap<String, Entry>,
         name_of: fn(Part) -> String,
     ) -> Self {
-        Self { files, entries, taken: BTreeSet::new(), name_of, bytes_read: 0 }
+        Self { files, entries, taken: BTreeSet::new(), name_of, norm_offset: 0.0, bytes_read: 0 }
+    }
+
+    /// The same, for files that hold the weights of norms less `offset`.
+    pub(super) fn with_norm_offset(self, offset: f32) -> Self {
+        Self { norm_offset: offset, ..self }
     }
 
     /// Whether the model has the part.
@@ -219,14 +226,18 @@ impl TensorSource for Reporting<'_> {
 
     fn vector(&mut self, part: Part, len: usize) -> Result<Vec<f32>, LoadError> {
         let name = (self.tensors.name_of)(part);
-        let vector = self.tensors.read_vector(&name, len)?;
+        let mut vector = self.tensors.read_vector(&name, len)?;
+        if part.is_norm() {
+            let offset = self.tensors.norm_offset;
+            vector.iter_mut().for_each(|v| *v += offset);
+        }
         self.report();
         Ok(vector)
     }
 }
 
 /// File bytes, all of them little-endian, as the numbers they are.
-fn store(layout: Layout, raw: Vec<u8>) -> Store {
+pub(super) fn store(layout: Layout, raw: Vec<u8>) -> Store {
     match layout {
         Layout::F32 => Store::F32(raw.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()),
         Layout::F16 => Store::F16(raw.as_chunks().0.iter().map(|&b| f16::from_le_bytes(b)).collect()),

@@ -14,27 +14,40 @@ pub(crate) struct Gguf {
 }
 
 impl Gguf {
-    /// A tiny model of two layers and 4 and 2 heads, converted as llama.cpp converts: other names,
-    /// everything in `f32`, and for Llama, but not for Qwen, query and key rows permuted so that
-    /// rotated pairs are neighbours.
+    /// A tiny model converted as llama.cpp converts: other names, everything in `f32`, for Llama, but
+    /// not for others, query and key rows permuted so that rotated pairs are neighbours, and for Gemma
+    /// whole norms.
     pub(crate) fn from_tiny(folder: &Path) -> Self {
         let config: serde_json::Value =
             serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap();
-        let architecture = config["model_type"].as_str().unwrap();
-        let number = |n: u32| Value::U32(n);
-        let stated = |key: &str| number(config[key].as_u64().unwrap() as u32);
-        let theta = config["rope_parameters"]["rope_theta"].as_f64().unwrap() as f32;
+        let architecture = config["model_type"].as_str().unwrap().trim_end_matches("_text");
+        let gemma = architecture == "gemma3";
+        let size = |key: &str| config[key].as_u64().unwrap() as usize;
+        let stated = |key: &str| Value::U32(size(key) as u32);
+        let rope = &config["rope_parameters"];
+        let rope = if gemma { &rope["full_attention"] } else { rope };
+        let theta = rope["rope_theta"].as_f64().unwrap() as f32;
         let mut own = vec![
             ("block_count", stated("num_hidden_layers")),
             ("context_length", stated("max_position_embeddings")),
             ("embedding_length", stated("hidden_size")),
             ("feed_forward_length", stated("intermediate_size")),
-            ("attention.head_count", number(4)),
-            ("attention.head_count_kv", number(2)),
+            ("attention.head_count", stated("num_attention_heads")),
+            ("attention.head_count_kv", stated("num_key_value_heads")),
             ("attention.layer_norm_rms_epsilon", Value::F32(1e-5)),
             ("rope.freq_base", Value::F32(theta)),
         ];
-        if architecture == "qwen3" {
+        if gemma {
+            let local = &config["rope_parameters"]["sliding_attention"]["rope_theta"];
+            own.extend([
+                ("rope.scaling.type", Value::String("linear".to_owned())),
+                ("rope.scaling.factor", Value::F32(rope["factor"].as_f64().unwrap() as f32)),
+                ("rope.freq_base_swa", Value::F32(local.as_f64().unwrap() as f32)),
+                ("attention.sliding_window", stated("sliding_window")),
+                ("attention.sliding_window_pattern", Value::U32(3)),
+            ]);
+        }
+        if gemma || architecture == "qwen3" {
             own.extend([
                 ("attention.key_length", stated("head_dim")),
                 ("attention.value_length", stated("head_dim")),
@@ -44,11 +57,17 @@ impl Gguf {
         let tensors = tensors.into_iter().map(|(name, tensor)| {
             let tensor = tensor.to_dtype(DType::F32).unwrap();
             let tensor = match (architecture, name.split('.').nth(4)) {
-                ("llama", Some("q_proj")) => neighbours(&tensor, 4),
-                ("llama", Some("k_proj")) => neighbours(&tensor, 2),
+                ("llama", Some("q_proj")) => neighbours(&tensor, size("num_attention_heads")),
+                ("llama", Some("k_proj")) => neighbours(&tensor, size("num_key_value_heads")),
+                // The file cannot say what scores are multiplied by, so a norm in front of them does.
+                ("gemma3", Some("q_norm")) => {
+                    let scale = size("head_dim") as f64 / size("query_pre_attn_scalar") as f64;
+                    ((tensor + 1.0).unwrap() * scale.sqrt()).unwrap()
+                }
+                ("gemma3", _) if name.contains("norm") => (tensor + 1.0).unwrap(),
                 _ => tensor,
             };
-            (gguf_name(&name), QTensor::quantize(&tensor, GgmlDType::F32).unwrap())
+            (gguf_name(&name, gemma), QTensor::quantize(&tensor, GgmlDType::F32).unwrap())
         });
         Self { metadata: metadata(architecture, own), tensors: tensors.collect() }
     }
@@ -158,7 +177,7 @@ fn neighbours(weight: &Tensor, heads: usize) -> Tensor {
     halves.transpose(1, 2).unwrap().contiguous().unwrap().reshape((rows, cols)).unwrap()
 }
 
-fn gguf_name(name: &str) -> String {
+fn gguf_name(name: &str, gemma: bool) -> String {
     let parts: Vec<&str> = name.split('.').collect();
     match parts[..] {
         ["model", "embed_tokens", _] => "token_embd.weight".to_owned(),
@@ -167,7 +186,9 @@ fn gguf_name(name: &str) -> String {
         ["model", "layers", layer, .., part, kind] => {
             let part = match part {
                 "input_layernorm" => "attn_norm",
-                "post_attention_layernorm" => "ffn_norm",
+                "post_attention_layernorm" if gemma => "post_attention_norm",
+                "post_attention_layernorm" | "pre_feedforward_layernorm" => "ffn_norm",
+                "post_feedforward_layernorm" => "post_ffw_norm",
                 "q_proj" => "attn_q",
                 "q_norm" => "attn_q_norm",
                 "k_proj" => "attn_k",

@@ -3,7 +3,7 @@
 Run by hand, never in CI; the outputs are stored beside this file:
 
     python -m venv venv && venv/bin/pip install torch transformers numpy
-    venv/bin/python make_tiny.py
+    venv/bin/python make_tiny.py [name ...]
 
 Each folder holds config.json, model.safetensors, tokenizer.json and expected.json, which has the token ids of one
 sequence and a row of logits for each of its positions, computed in float64 from the stored weights.
@@ -12,10 +12,13 @@ sequence and a row of logits for each of its positions, computed in float64 from
 import json
 import pathlib
 import shutil
+import sys
 
 import torch
 import transformers
 from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
     Qwen2Config,
@@ -82,8 +85,44 @@ VARIANTS = {
         dict(num_attention_heads=4, num_key_value_heads=2, head_dim=16, tie_word_embeddings=False, rope_theta=1e6),
         torch.bfloat16,
     ),
+    # A rotary scaling that also scales what it rotates.
+    "yarn-rope-f16": (
+        dict(
+            hidden_size=32,
+            intermediate_size=64,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            tie_word_embeddings=True,
+            rope_scaling=dict(
+                rope_type="yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=4.0, beta_slow=0.5
+            ),
+        ),
+        torch.float16,
+    ),
+    # Every third layer sees all positions, the others six; a rotary base for each, one of them stretched; scaled
+    # embeddings, four norms a layer stored less one, another gate, and a scale of attention of its own.
+    "gemma3-tied-bf16": (
+        dict(
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=4,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=24,
+            query_pre_attn_scalar=10,
+            sliding_window=6,
+            layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+            rope_theta=None,
+            rope_parameters=dict(
+                full_attention=dict(rope_type="linear", rope_theta=1e6, factor=2.0),
+                sliding_attention=dict(rope_type="default", rope_theta=1e3),
+            ),
+        ),
+        torch.bfloat16,
+    ),
 }
 FAMILIES = {
+    "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
 }
@@ -121,11 +160,12 @@ def tokenizer():
 def write(name, seed, changes, dtype):
     torch.manual_seed(seed)
     config, causal = FAMILIES.get(name.split("-")[0], (LlamaConfig, LlamaForCausalLM))
-    model = causal(config(**(COMMON | changes)))
+    model = causal(config(**{k: v for k, v in (COMMON | changes).items() if v is not None}))
+    centre = 0.0 if name.startswith("gemma3") else 1.0
     with torch.no_grad():
         for key, weight in model.named_parameters():
             # Wider than the usual start, so that attention and logits are far from uniform.
-            weight.normal_(1.0, 0.2) if "norm" in key else weight.normal_(0.0, 0.2)
+            weight.normal_(centre, 0.2) if "norm" in key else weight.normal_(0.0, 0.2)
     model = model.to(dtype).eval()
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -136,7 +176,8 @@ def write(name, seed, changes, dtype):
     tokens = torch.randint(0, TOKENS, (1, ROWS))
     reference = causal.from_pretrained(folder, dtype=torch.float64).eval()
     # Angles are computed in single precision whatever the weights are.
-    assert reference.model.rotary_emb.inv_freq.dtype == torch.float32
+    frequencies = [buffer for key, buffer in reference.model.rotary_emb.named_buffers() if "inv_freq" in key]
+    assert frequencies and all(buffer.dtype == torch.float32 for buffer in frequencies)
     with torch.no_grad():
         logits = reference(tokens).logits[0]
     record = dict(
@@ -148,4 +189,5 @@ def write(name, seed, changes, dtype):
 
 
 for seed, (name, (changes, dtype)) in enumerate(VARIANTS.items()):
-    write(name, seed, changes, dtype)
+    if not sys.argv[1:] or name in sys.argv[1:]:
+        write(name, seed, changes, dtype)

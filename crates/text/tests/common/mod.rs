@@ -58,6 +58,49 @@ impl Golden {
     }
 }
 
+/// A SentencePiece tokenizer in both file formats; one has no GGUF form.
+#[derive(Debug, Deserialize)]
+pub(crate) struct SentencePiece {
+    gguf: Option<SentencePieceGguf>,
+    tokenizer_json: Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct SentencePieceGguf {
+    tokens: Vec<String>,
+    scores: Vec<f32>,
+    token_types: Vec<i32>,
+    add_space_prefix: bool,
+}
+
+pub(crate) static SENTENCEPIECE: LazyLock<BTreeMap<String, SentencePiece>> =
+    LazyLock::new(|| serde_json::from_str(include_str!("../data/sentencepiece.json")).unwrap());
+
+impl SentencePiece {
+    pub(crate) fn gguf_vocab(&self) -> Option<GgufVocab> {
+        self.gguf.as_ref().map(|gguf| GgufVocab {
+            model: "llama".into(),
+            pre: Some("default".into()),
+            tokens: gguf.tokens.clone(),
+            scores: gguf.scores.clone(),
+            token_types: gguf.token_types.clone(),
+            bos: Some(1),
+            eos: Some(2),
+            unknown: Some(0),
+            add_space_prefix: Some(gguf.add_space_prefix),
+            ..GgufVocab::default()
+        })
+    }
+
+    pub(crate) fn tokenizer_json(&self) -> Value {
+        self.tokenizer_json.clone()
+    }
+
+    pub(crate) fn hf_files(&self) -> HfFiles {
+        HfFiles { tokenizer_json: self.tokenizer_json.to_string().into_bytes(), ..HfFiles::default() }
+    }
+}
+
 /// The smollm golden's tokenizer: all 256 bytes, some merges, three control and two user-defined tokens.
 pub(crate) fn tokenizer() -> Tokenizer {
     static TOKENIZER: LazyLock<Tokenizer> =
