@@ -4,4 +4,5 @@
 #![allow(clippy::unwrap_used, reason = "a suite stops where its premises fail")]
 
 mod basics;
+mod padding;
 mod real_model;

@@ -1,10 +1,12 @@
 //! Models by name: what is known, where it is kept, and how it comes here.
 //!
 //! A name stands for one file with a known checksum. It is fetched on first use with the user's own pip, because
-//! that is how its publisher distributes it, and kept in the user's cache. A path is taken as it is. This module
-//! never reads a model, and what it hands out is always a whole, checked file.
+//! that is how its publisher distributes it, and kept in the user's cache. A path is taken as it is. A name like
+//! `org/name` is a repository of the Hugging Face hub (`hub`). This module never reads a model, and what it hands out
+//! under a name of its own is always a whole, checked file.
 
 mod folder;
+mod hub;
 mod names;
 mod pip;
 mod pull;
@@ -17,6 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::MultiProgress;
 
+use self::hub::HubName;
 use self::pip::Pip;
 pub(crate) use self::table::{DEFAULT_TARGET, Entry, entries};
 
@@ -72,13 +75,24 @@ impl Catalogue {
         }
     }
 
-    /// The file that a name or path stands for, pulled if it is a name whose file is not here yet.
+    /// The file or folder that a name or path stands for, pulled if it is a name whose file is not here yet.
     pub(crate) fn resolve(&self, name_or_path: &str) -> Result<PathBuf> {
         let path = Path::new(name_or_path);
         if path.exists() {
             return Ok(path.to_owned());
         }
-        self.resolve_entry(find(name_or_path)?)
+        match known(name_or_path)? {
+            Known::Entry(entry) => self.resolve_entry(entry),
+            Known::Hub(name) => self.resolve_hub(&name, false),
+        }
+    }
+
+    /// Makes sure that what a name stands for is here and right; `true` if it had to be fetched or fetched again.
+    pub(crate) fn pull_named(&self, name: &str) -> Result<(PathBuf, bool)> {
+        match known(name)? {
+            Known::Entry(entry) => self.pull(entry).map(|pulled| (pulled.path, pulled.fetched)),
+            Known::Hub(name) => self.resolve_hub(&name, true).map(|path| (path, true)),
+        }
     }
 
     fn resolve_entry(&self, entry: &Entry) -> Result<PathBuf> {
@@ -97,9 +111,19 @@ impl Catalogue {
     }
 }
 
-/// The entry of that name.
-pub(crate) fn find(name: &str) -> Result<&'static Entry> {
-    names::find(entries(), name).ok_or_else(|| anyhow!(names::unknown(entries(), name)))
+/// What a name may stand for.
+enum Known {
+    Entry(&'static Entry),
+    Hub(HubName),
+}
+
+/// What the name stands for.
+fn known(name: &str) -> Result<Known> {
+    match (names::find(entries(), name), HubName::parse(name)) {
+        (Some(entry), _) => Ok(Known::Entry(entry)),
+        (None, Some(name)) => Ok(Known::Hub(name)),
+        (None, None) => Err(anyhow!(names::unknown(entries(), name))),
+    }
 }
 
 #[cfg(test)]

@@ -185,7 +185,8 @@ pub(crate) struct SamplingArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Models and services")]
 pub(crate) struct LocalArgs {
-    /// The model whose text it is: a name (see `foretoken models`), a GGUF file, or a folder with safetensors
+    /// The model whose text it is: a name (see `foretoken models`), a GGUF file, a folder with safetensors, or a
+    /// repository of the Hugging Face hub as `org/name` (needs a build with the feature hf-hub)
     /// [default: SmolLM2-135M-Instruct, fetched on first use]
     #[arg(long, value_name = "MODEL", env = "FORETOKEN_TARGET")]
     target: Option<String>,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::catalogue::{Catalogue, DEFAULT_TARGET, Entry, Status, entries, find};
+use crate::catalogue::{Catalogue, DEFAULT_TARGET, Entry, Status, entries};
 use crate::cli::{ModelsArgs, PullArgs};
 use crate::terminal::{note, print, progress};
 use crate::up::table;
@@ -42,11 +42,11 @@ pub(crate) fn list(args: &ModelsArgs) -> Result<ExitCode> {
 /// Fetches a model, or checks the one that is here; its path goes to standard output.
 pub(crate) fn pull(args: &PullArgs) -> Result<ExitCode> {
     let catalogue = Catalogue::open(progress(true))?;
-    let pulled = catalogue.pull(find(&args.model)?)?;
-    if !pulled.fetched {
+    let (path, fetched) = catalogue.pull_named(&args.model)?;
+    if !fetched {
         note("it was here already, and its checksum is right\n");
     }
-    print(&format!("{}\n", pulled.path.display()))?;
+    print(&format!("{}\n", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -129,7 +129,8 @@ impl Catalogue {
     }
 }
 
-fn bar_style() -> ProgressStyle {
+/// How downloads look.
+pub(super) fn bar_style() -> ProgressStyle {
     ProgressStyle::with_template(
         "{prefix} [{bar:30}] {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} {eta}",
     )

@@ -195,9 +195,10 @@ impl Metadata {
 
     /// The layers that see the nearest positions only, of a family that has them.
     fn local(&self, family: Family, prefix: &str) -> Result<Option<Local>, LoadError> {
-        let Some(window) = self.sliding_window(prefix)?.filter(|_| family == Family::Gemma3) else {
+        if family != Family::Gemma3 {
             return Ok(None);
-        };
+        }
+        let window = self.size(&format!("{prefix}.attention.sliding_window"))?;
         let key = |name: &str| format!("{prefix}.{name}");
         let full_every = self.size_or_none(&key("attention.sliding_window_pattern"))?;
         let rope_theta = self.number(&key("rope.freq_base_swa"))?;

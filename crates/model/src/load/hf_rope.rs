@@ -10,8 +10,10 @@ pub(super) struct RopeFields {
     /// In models with layers of two kinds: the same for each.
     pub(super) full_attention: Option<Box<RopeFields>>,
     pub(super) sliding_attention: Option<Box<RopeFields>>,
-    #[serde(alias = "type")]
-    pub(super) rope_type: Option<String>,
+    rope_type: Option<String>,
+    /// What older files call it; some have both.
+    #[serde(rename = "type")]
+    older_type: Option<String>,
     pub(super) rope_theta: Option<f64>,
     factor: Option<f64>,
     low_freq_factor: Option<f64>,
@@ -27,12 +29,17 @@ pub(super) struct RopeFields {
 }
 
 impl RopeFields {
+    /// The name of the way that frequencies are stretched, if any is given.
+    pub(super) fn kind(&self) -> Option<&str> {
+        self.rope_type.as_deref().or(self.older_type.as_deref())
+    }
+
     /// `context` is what the model was made for.
     pub(super) fn scaling(&self, context: usize) -> Result<Scaling, LoadError> {
         let need = |field: &str, value: Option<f64>| {
             value.ok_or_else(|| LoadError::field(format!("rope_scaling.{field}"), "is missing"))
         };
-        match self.rope_type.as_deref() {
+        match self.kind() {
             None | Some("default") => Ok(Scaling::None),
             Some("linear") => Ok(Scaling::Linear { factor: need("factor", self.factor)? }),
             Some("llama3") => Ok(Scaling::Llama3 {
