@@ -250,7 +250,8 @@ fn long_context(precision: Precision, window: Option<usize>) {
 fn a_context_of_32k_is_the_softmax_however_it_is_split() {
     let len = 32 << 10;
     for precision in [Precision::F32, Precision::F16] {
-        let model = Model { heads: 1, key_heads: 1, dim: 16, pairs: 8, norms: false, precision };
+        let model =
+            Model { heads: 1, key_heads: 1, dim: 16, pairs: 8, norms: false, precision, window: None };
         let whole = run(&model, Tier::detect(), 2, &[len], &[vec![(0, len)]]);
         let split = [vec![(0, len / 2 + 5)], vec![(0, len / 2 - 14)], vec![(0, 8)], vec![(0, 1)]];
         let split = run(&model, Tier::detect(), 1, &[len], &split);

@@ -10,9 +10,7 @@ pub(crate) use weights::FusedWeights;
 
 use crate::compute::rope::{Ropes, rope_of};
 use crate::slots::{self, plan};
-use foretoken_kernels::{
-    Activations, Angles, Attention, Cache, HeadNorms, Linear, Next, Source, Span, Team,
-};
+use foretoken_kernels::{Activations, Angles, Attention, Cache, HeadNorms, Linear, Next, Source, Span, Team};
 use foretoken_runtime::decoder::{Decoder, DecoderError, ModelShape, Row, SessionRows, Slot};
 use weights::FusedLayer;
 
