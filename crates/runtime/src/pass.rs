@@ -181,17 +181,26 @@ fn conclude<D: Decoder>(
     let began = Instant::now();
     let sampling = session.sampling;
     let next = (session.text.tokens().len(), active.epoch);
+    let first_position = if let Task::Block { start, .. } = active.task { start } else { next.0 };
+    judge.shape(session.shaping.take(), session.text.tokens(), first_row, first_position);
     match (&active.task, &session.role) {
-        (Task::Block { start, block }, Role::Verifier { keys, .. }) => {
-            let verdict =
+        (Task::Block { start, block }, Role::Verifier { keys, logprobs, .. }) => {
+            let mut verdict =
                 judge.verdict(decoder, first_row, &sampling, keys, block, (*start, active.epoch))?;
+            if let Some(top) = *logprobs {
+                judge.add_logprobs(decoder, first_row, &sampling, block, &mut verdict, top)?;
+            }
             active.times.sampling_us += micros(began);
             session.verdict(&active, verdict);
         }
-        (Task::Run { .. }, Role::Verifier { keys, .. }) => {
+        (Task::Run { .. }, Role::Verifier { keys, logprobs, .. }) => {
             let token = judge.plain(decoder, first_row, &sampling, &keys.plain(), next)?;
+            let logprobs = match *logprobs {
+                Some(top) => Some(judge.logprobs(decoder, first_row, &sampling, &[token], top)?),
+                None => None,
+            };
             active.times.sampling_us += micros(began);
-            session.run_token(active, token);
+            session.run_token(active, token, logprobs);
         }
         (Task::Draft { .. }, Role::Drafter { key }) => {
             let (token, q) = judge.draft(decoder, first_row, &sampling, config.lattice, key, next)?;
@@ -201,5 +210,6 @@ fn conclude<D: Decoder>(
         // The typed sessions of `handle` let no frame into the wrong role.
         _ => {}
     }
+    session.shaping = judge.unshape();
     Ok(())
 }
