@@ -26,6 +26,10 @@ pub struct Before<'a> {
 /// The logits of the next token.
 #[must_use]
 pub fn adjusted(logits: &[f32], adjustments: &Adjustments, prompt: &[u32], before: Before<'_>) -> Vec<f32> {
+    // The suites' long answers have nothing to adjust, and no history to count for every token.
+    if adjustments.is_none() {
+        return logits.to_vec();
+    }
     let params = adjustments.params();
     (0..).zip(logits).map(|(id, &logit)| adjusted_logit(id, logit, params, prompt, before)).collect()
 }

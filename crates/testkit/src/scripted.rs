@@ -114,7 +114,9 @@ impl<R: Rule> TableVerifier<R> {
         }
         let coin = self.open.keys.bonus().coin(start + block.tokens.len() as u64, epoch);
         verdict.bonus = Some(self.p(frame.text.start, false).draw(coin));
-        self.judged.push((frame.text.start, block.tokens.clone()));
+        if self.mistake == Some(Mistake::RejectedTokensCount) {
+            self.judged.push((frame.text.start, block.tokens.clone()));
+        }
         verdict
     }
 
