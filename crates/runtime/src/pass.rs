@@ -130,11 +130,15 @@ impl Passes {
                 active.times.batch_rows = facts.rows;
                 active.times.batch_sessions = facts.sessions;
             }
-            if wish.logits > 0
-                && let Err(error) = conclude(&mut self.judge, decoder, session, first_row, config)
-            {
-                tracing::error!(session = %session.id, %error, "logits are unusable; the session ends");
-                session.ended = Some(Ended::ModelFailed(error.to_string()));
+            if wish.logits > 0 {
+                let (text, position) = (session.text.tokens(), session.first_asked());
+                self.judge.shape(session.shaping.take(), text, first_row, position);
+                let concluded = conclude(&mut self.judge, decoder, session, first_row, config);
+                session.shaping = self.judge.unshape();
+                if let Err(error) = concluded {
+                    tracing::error!(session = %session.id, %error, "logits are unusable; the session ends");
+                    session.ended = Some(Ended::ModelFailed(error.to_string()));
+                }
             }
             first_row += wish.logits;
         }
@@ -181,8 +185,6 @@ fn conclude<D: Decoder>(
     let began = Instant::now();
     let sampling = session.sampling;
     let next = (session.text.tokens().len(), active.epoch);
-    let first_position = if let Task::Block { start, .. } = active.task { start } else { next.0 };
-    judge.shape(session.shaping.take(), session.text.tokens(), first_row, first_position);
     match (&active.task, &session.role) {
         (Task::Block { start, block }, Role::Verifier { keys, logprobs, .. }) => {
             let mut verdict =
@@ -210,6 +212,5 @@ fn conclude<D: Decoder>(
         // The typed sessions of `handle` let no frame into the wrong role.
         _ => {}
     }
-    session.shaping = judge.unshape();
     Ok(())
 }

@@ -330,6 +330,14 @@ impl Session {
         }
     }
 
+    /// The position that the first row with logits is about.
+    pub(crate) fn first_asked(&self) -> usize {
+        match self.active.as_ref().map(|active| &active.task) {
+            Some(Task::Block { start, .. }) => *start,
+            Some(Task::Run { .. } | Task::Draft { .. }) | None => self.text.tokens().len(),
+        }
+    }
+
     /// The next pass's rows of a session that has read its text: all of them give logits.
     pub(crate) fn running_wish(&self, budget: usize) -> Option<Wish> {
         let (rows, logits) = self.missing();
