@@ -11,7 +11,7 @@ use tonic::transport::Channel;
 
 const PROMPTS: &str = include_str!("prompts.txt");
 
-fn request(prompt: &str, max_tokens: u32) -> v1::GenerateRequest {
+pub(crate) fn request(prompt: &str, max_tokens: u32) -> v1::GenerateRequest {
     v1::GenerateRequest {
         prompt: Some(v1::generate_request::Prompt::Text(prompt.into())),
         max_tokens: Some(max_tokens),
@@ -19,7 +19,7 @@ fn request(prompt: &str, max_tokens: u32) -> v1::GenerateRequest {
     }
 }
 
-async fn ready(orchestrator: &Service, draft_workers: usize) -> Channel {
+pub(crate) async fn ready(orchestrator: &Service, draft_workers: usize) -> Channel {
     let channel = channel(&orchestrator.address, &ChannelConfig::default()).unwrap();
     wait_healthy(channel.clone(), service_name::ORCHESTRATOR, Duration::from_secs(60)).await.unwrap();
     for _ in 0..600 {
@@ -32,7 +32,7 @@ async fn ready(orchestrator: &Service, draft_workers: usize) -> Channel {
     panic!("the draft workers did not become ready");
 }
 
-async fn answer(channel: &Channel, request: v1::GenerateRequest) -> Answer {
+pub(crate) async fn answer(channel: &Channel, request: v1::GenerateRequest) -> Answer {
     generate_at(channel.clone(), request).await.expect("the request is answered")
 }
 

@@ -26,6 +26,15 @@ fn sampling(request: &mut v1::GenerateRequest) -> &mut v1::Sampling {
     request.sampling.get_or_insert_default()
 }
 
+fn set(request: &mut v1::GenerateRequest, temperature: f64, top_k: u32, top_p: f64, min_p: f64) {
+    *sampling(request) =
+        v1::Sampling { temperature, top_k, top_p: Some(top_p), min_p, ..v1::Sampling::default() };
+}
+
+fn bias(id: u32, bias: f32) -> v1::LogitBias {
+    v1::LogitBias { id, bias }
+}
+
 fn chat(roles: &[&str]) -> Option<Prompt> {
     let message = |role: &&str| v1::ChatMessage { role: (*role).to_owned(), content: "a".into() };
     Some(Prompt::Chat(v1::ChatPrompt { messages: roles.iter().map(message).collect() }))
@@ -47,6 +56,48 @@ const OUT_OF_RANGE: &[(Spoil, &str, &[&str])] = &[
     (|r| sampling(r).min_p = -1.0, "sampling.min_p", &["-1", "between 0 and 1"]),
     (|r| sampling(r).min_p = 1.5, "sampling.min_p", &["1.5", "between 0 and 1"]),
     (|r| sampling(r).min_p = f64::INFINITY, "sampling.min_p", &["inf"]),
+    (
+        |r| sampling(r).logit_bias = vec![bias(3, 100.5)],
+        "sampling.logit_bias",
+        &["100.5", "id 3", "100", "forbid"],
+    ),
+    (|r| sampling(r).logit_bias = vec![bias(3, f32::NAN)], "sampling.logit_bias", &["NaN", "id 3"]),
+    (
+        |r| sampling(r).logit_bias = vec![bias(3, f32::NEG_INFINITY)],
+        "sampling.logit_bias",
+        &["-inf", "forbid"],
+    ),
+    (|r| sampling(r).logit_bias = vec![bias(3, 1.0), bias(3, 2.0)], "sampling.logit_bias", &["id 3 twice"]),
+    (|r| sampling(r).logit_bias = vec![bias(8, 1.0)], "sampling.logit_bias", &["id 8", "size, 8"]),
+    (|r| sampling(r).logit_bias = vec![bias(3, 1.0); 1025], "sampling.logit_bias", &["1025", "1024"]),
+    (
+        |r| sampling(r).repetition_penalty = Some(0.0),
+        "sampling.repetition_penalty",
+        &["is 0;", "0.01 and 100"],
+    ),
+    (|r| sampling(r).repetition_penalty = Some(f64::NAN), "sampling.repetition_penalty", &["NaN"]),
+    (|r| sampling(r).presence_penalty = 2.5, "sampling.presence_penalty", &["2.5", "-2 and 2"]),
+    (|r| sampling(r).frequency_penalty = f64::INFINITY, "sampling.frequency_penalty", &["inf", "-2 and 2"]),
+    (|r| sampling(r).min_tokens = 6, "sampling.min_tokens", &["min_tokens is 6", "max_tokens, 5"]),
+    (|r| sampling(r).allowed_ids = vec![1, 9], "sampling.allowed_ids", &["id 9", "size, 8"]),
+    (|r| sampling(r).allowed_ids = vec![1; 16_385], "sampling.allowed_ids", &["16385", "16384"]),
+    (|r| sampling(r).forbidden_ids = vec![u32::MAX], "sampling.forbidden_ids", &["4294967295", "size, 8"]),
+    (|r| sampling(r).forbidden_ids = (0..8).collect(), "sampling.forbidden_ids", &["no token"]),
+    (
+        |r| (sampling(r).allowed_ids, sampling(r).forbidden_ids) = (vec![2], vec![2]),
+        "sampling.allowed_ids",
+        &["no token"],
+    ),
+    (
+        |r| (sampling(r).allowed_ids, sampling(r).min_tokens, r.stop_ids) = (vec![2], 1, vec![2]),
+        "sampling.allowed_ids",
+        &["min_tokens, 1"],
+    ),
+    (|r| r.stop_ids = vec![8], "stop_ids", &["id 8", "size, 8"]),
+    (|r| r.stop_ids = vec![1; 33], "stop_ids", &["33", "32"]),
+    (|r| r.n = Some(0), "n", &["n is 0", "between 1 and 16"]),
+    (|r| r.n = Some(17), "n", &["n is 17", "between 1 and 16"]),
+    (|r| r.logprobs = Some(21), "logprobs", &["logprobs is 21", "20"]),
     (|r| r.seed = Some(1 << 53), "seed", &["9007199254740992", "2^53"]),
     (|r| r.seed = Some(u64::MAX), "seed", &["18446744073709551615", "2^53"]),
     (|r| r.max_tokens = Some(0), "max_tokens", &["max_tokens is 0", "at least 1"]),
@@ -98,8 +149,20 @@ async fn the_ends_of_every_range_are_taken() {
     let taken: &[Spoil] = &[
         |r| r.prompt = Some(Prompt::Text("abc".into())),
         |r| *r = ids_request(&[7], 1),
-        |r| *sampling(r) = v1::Sampling { temperature: 100.0, top_k: u32::MAX, top_p: Some(1.0), min_p: 1.0 },
-        |r| *sampling(r) = v1::Sampling { temperature: 1e-300, top_k: 1, top_p: Some(1e-300), min_p: 0.0 },
+        |r| set(r, 100.0, u32::MAX, 1.0, 1.0),
+        |r| set(r, 1e-300, 1, 1e-300, 0.0),
+        |r| sampling(r).logit_bias = (0..8).map(|id| bias(id, 100.0 - id as f32 * 25.0)).collect(),
+        |r| sampling(r).repetition_penalty = Some(0.01),
+        |r| sampling(r).repetition_penalty = Some(100.0),
+        |r| (sampling(r).presence_penalty, sampling(r).frequency_penalty) = (-2.0, 2.0),
+        |r| sampling(r).min_tokens = 5,
+        |r| sampling(r).forbidden_ids = vec![0, 1, 2, 3, 4, 5, 6],
+        |r| sampling(r).allowed_ids = vec![7; 16_384],
+        |r| r.stop_ids = vec![7; 32],
+        |r| r.ignore_eos = true,
+        |r| r.n = Some(1),
+        |r| r.logprobs = Some(0),
+        |r| r.logprobs = Some(20),
         |r| r.seed = Some((1 << 53) - 1),
         |r| r.seed = Some(0),
         |r| r.stop = vec!["x".repeat(256); 16],

@@ -7,7 +7,7 @@ use std::time::Duration;
 use foretoken_engine::conversation::{Block, VerifyFrame, VerifyReply};
 use foretoken_engine::generate::{FinishReason, GenerateError, Outcome, Plan, Timeouts, generate};
 use foretoken_engine::link::{LinkError, Traffic, Verifier};
-use foretoken_engine::{Lattice, RequestKeys, Sampling};
+use foretoken_engine::{Adjustments, Lattice, RequestKeys, Sampling};
 use foretoken_testkit::scripted::{Collected, ExactRule, Guess, Script, Scripts, TableVerifier};
 use foretoken_testkit::table::random_table;
 
@@ -18,6 +18,8 @@ fn plan(max_tokens: usize) -> Plan {
         session_id: "s".into(),
         prompt: vec![0, 1],
         sampling: Sampling::GREEDY,
+        adjustments: Adjustments::default(),
+        logprobs: None,
         keys: RequestKeys::new(3, 0),
         stop_ids: Vec::new(),
         max_tokens,

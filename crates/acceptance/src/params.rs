@@ -1,5 +1,5 @@
 //! Validated sampling parameters: the only way to get a [`Sampling`] is through its checks, so that nothing behind
-//! it has to look again. Penalties, biases and stop conditions are not here; they act on logits and on text.
+//! it has to look again. Penalties, biases and masks act before these: see [`crate::Adjustments`].
 
 /// Temperature, top-k, top-p and min-p, applied in this order.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,6 +25,9 @@ pub struct ParamError {
 impl Sampling {
     /// Temperature 0: always the likeliest token, the lowest id among equals.
     pub const GREEDY: Self = Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0 };
+
+    /// Temperature 1 and no truncation: the model's own distribution.
+    pub const PLAIN: Self = Self { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 };
 
     /// Checks every parameter. `top_k` 0, `top_p` 1 and `min_p` 0 each switch their truncation off; `temperature` 0
     /// is greedy, whatever the others say.

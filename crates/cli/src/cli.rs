@@ -10,6 +10,7 @@ use foretoken_transport::parse_duration;
 
 use crate::bench::BenchArgs;
 use crate::catalogue::DEFAULT_TARGET;
+use crate::sampling::SamplingArgs;
 use crate::terminal::ColorChoice;
 
 /// Exact text from a large model, guessed ahead by a small one
@@ -141,46 +142,6 @@ pub(crate) struct GenerateArgs {
     pub(crate) color: ColorChoice,
 }
 
-/// How text is sampled.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Sampling")]
-pub(crate) struct SamplingArgs {
-    /// 0 always takes the likeliest token; up to 100
-    #[arg(long, value_name = "T", default_value_t = 0.0, value_parser = temperature, env = "FORETOKEN_TEMPERATURE")]
-    pub(crate) temperature: f64,
-
-    /// Keep only the K likeliest tokens; 0 keeps all
-    #[arg(long, value_name = "K", default_value_t = 0, env = "FORETOKEN_TOP_K")]
-    pub(crate) top_k: u32,
-
-    /// Keep the likeliest tokens that make up this mass; 1 keeps all
-    #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = top_p, env = "FORETOKEN_TOP_P")]
-    pub(crate) top_p: f64,
-
-    /// Keep tokens at least this likely compared to the likeliest; 0 keeps all
-    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = min_p, env = "FORETOKEN_MIN_P")]
-    pub(crate) min_p: f64,
-
-    /// Makes the answer repeatable; below 2^53 [default: chosen at random, and told]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..1 << 53), env = "FORETOKEN_SEED")]
-    pub(crate) seed: Option<u64>,
-
-    /// Longest answer, in tokens
-    #[arg(
-        long,
-        short = 'n',
-        value_name = "N",
-        default_value_t = 128,
-        value_parser = clap::value_parser!(u32).range(1..),
-        env = "FORETOKEN_MAX_TOKENS",
-    )]
-    pub(crate) max_tokens: u32,
-
-    /// End before this text; may be given up to 16 times
-    #[arg(long, value_name = "TEXT", value_parser = stop)]
-    pub(crate) stop: Vec<String>,
-}
-
 /// What services started here run.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Models and services")]
@@ -285,32 +246,6 @@ fn workers() -> impl clap::builder::TypedValueParser<Value = u32> {
     clap::value_parser!(u32).range(1..=64)
 }
 
-fn temperature(text: &str) -> Result<f64, String> {
-    number(text, |value| (0.0..=100.0).contains(&value), "between 0 and 100")
-}
-
-fn top_p(text: &str) -> Result<f64, String> {
-    number(text, |value| value > 0.0 && value <= 1.0, "above 0 and at most 1")
-}
-
-fn min_p(text: &str) -> Result<f64, String> {
-    number(text, |value| (0.0..=1.0).contains(&value), "between 0 and 1")
-}
-
-fn number(text: &str, fits: impl Fn(f64) -> bool, range: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(value) if fits(value) => Ok(value),
-        _ => Err(format!("it must be a number {range}")),
-    }
-}
-
-fn stop(text: &str) -> Result<String, String> {
-    match text.len() {
-        1..=256 => Ok(text.to_owned()),
-        length => Err(format!("it has {length} bytes; it must have 1 to 256")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -358,6 +293,14 @@ mod tests {
             (["--temperature", "NaN"], "between 0 and 100"),
             (["--top-p", "0"], "above 0 and at most 1"),
             (["--min-p", "1.5"], "between 0 and 1"),
+            (["--repetition-penalty", "0"], "between 0.01 and 100"),
+            (["--presence-penalty", "-2.5"], "between -2 and 2"),
+            (["--frequency-penalty", "NaN"], "between -2 and 2"),
+            (["--logit-bias", "5"], "ID=BIAS"),
+            (["--logit-bias", "x=1"], "no token id"),
+            (["--logit-bias", "5=-101"], "between -100 and 100"),
+            (["--samples", "17"], "is not in 1..=16"),
+            (["--logprobs", "21"], "is not in 0..=20"),
             (["--seed", "9007199254740992"], "is not in 0..9007199254740992"),
             (["--max-tokens", "0"], "is not in 1.."),
             (["--stop", ""], "1 to 256"),
@@ -375,6 +318,7 @@ mod tests {
         for words in [
             ["generate", "--file", "f", "prompt"].as_slice(),
             &["generate", "--system", "s", "prompt"],
+            &["generate", "--logprobs", "3", "prompt"],
             &["generate", "--server", "h:1", "--target", "m", "prompt"],
             &["generate", "--server", "h:1", "--draft", "m", "prompt"],
             &["up", "--verifiers", "0"],

@@ -13,6 +13,7 @@ mod interrupt;
 mod local;
 mod models;
 mod runtime;
+mod sampling;
 mod terminal;
 mod up;
 

@@ -6,6 +6,7 @@
 mod committed;
 mod frame;
 mod hash;
+mod logprobs;
 mod memory;
 mod reply;
 mod worker;
@@ -13,6 +14,7 @@ mod worker;
 pub use committed::{CommittedText, WorkerView};
 pub use frame::{Ask, Block, DraftFrame, DraftOpen, FrameText, SessionOpen, VerifyFrame, VerifyOpen};
 pub use hash::TextHash;
+pub use logprobs::{PositionLogprobs, TokenLogprobs};
 pub use memory::{Recall, ReplyMemory};
 pub use reply::{
     DraftReply, Drafted, Refusal, RefusalKind, RunEnd, RunFinished, RunToken, Verdict, VerifyReply,

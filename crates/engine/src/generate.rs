@@ -11,11 +11,13 @@ mod run;
 use std::future::Future;
 use std::time::Duration;
 
-use foretoken_acceptance::{RequestKeys, Sampling};
+use foretoken_acceptance::{Adjustments, RequestKeys, Sampling};
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::conversation::{CommittedText, DraftOpen, SessionOpen, VerifyOpen, VerifyReply, WorkerView};
+use crate::conversation::{
+    CommittedText, DraftOpen, SessionOpen, TokenLogprobs, VerifyOpen, VerifyReply, WorkerView,
+};
 use crate::ledger::{Ledger, Origin};
 use crate::link::{DrafterSource, LinkError, Verifier};
 use drafting::Drafting;
@@ -30,6 +32,10 @@ pub struct Plan {
     pub prompt: Vec<u32>,
     /// What makes p.
     pub sampling: Sampling,
+    /// What changes logits before it: bias, penalties and masks.
+    pub adjustments: Adjustments,
+    /// Alternatives wanted with every token's log-probabilities; none of these at all if absent.
+    pub logprobs: Option<usize>,
     /// Every coin of the request.
     pub keys: RequestKeys,
     /// Ids that end the answer.
@@ -64,6 +70,7 @@ impl Plan {
             prompt: self.prompt.clone(),
             reserve_len: self.prompt.len() + self.max_tokens,
             sampling: self.sampling,
+            adjustments: self.adjustments.clone(),
             model_fingerprint: String::new(),
             tokenizer_fingerprint: self.tokenizer_fingerprint.clone(),
         }
@@ -73,7 +80,12 @@ impl Plan {
     #[must_use]
     pub fn verify_open(&self) -> VerifyOpen {
         let session = SessionOpen { model_fingerprint: self.model_fingerprint.clone(), ..self.session() };
-        VerifyOpen { session, keys: self.keys.verifier(), stop_ids: self.stop_ids.clone() }
+        VerifyOpen {
+            session,
+            keys: self.keys.verifier(),
+            stop_ids: self.stop_ids.clone(),
+            logprobs: self.logprobs,
+        }
     }
 
     /// How to open the session at a draft worker. It gets neither the seed nor any key but its own.
@@ -85,8 +97,9 @@ impl Plan {
 
 /// Where committed tokens go: text, stop strings, the client.
 pub trait Output: Send {
-    /// Takes the next token of the text. True if a stop string is complete: the answer ends here.
-    fn push(&mut self, token: u32, origin: Origin) -> bool;
+    /// Takes the next token of the text, with its log-probabilities where the plan wants them. True if a stop string
+    /// is complete: the answer ends here.
+    fn push(&mut self, token: u32, origin: Origin, logprobs: Option<TokenLogprobs>) -> bool;
 
     /// Hands on what was pushed since the last call. Waits for a slow client.
     ///
@@ -102,7 +115,7 @@ pub struct ClientGone;
 /// Why an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishReason {
-    /// An end-of-text token or a stop string.
+    /// An id that ends the answer, or a stop string.
     Stop,
     /// `max_tokens`.
     Length,
@@ -245,16 +258,16 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
     /// Returns how many were committed.
     async fn commit(
         &mut self,
-        tokens: impl IntoIterator<Item = (u32, Origin)>,
+        tokens: impl IntoIterator<Item = (u32, Origin, Option<TokenLogprobs>)>,
     ) -> Result<usize, GenerateError> {
         let mut committed = 0;
-        for (token, origin) in tokens {
+        for (token, origin, logprobs) in tokens {
             self.text.commit(token);
             self.ledger.commit(origin);
             committed += 1;
             // The order of these tests is the order of the text: what a token completes comes before
             // the limit that the same token reaches.
-            let stopped = self.output.push(token, origin);
+            let stopped = self.output.push(token, origin, logprobs);
             if stopped || self.plan.stop_ids.contains(&token) {
                 self.finish = Some(FinishReason::Stop);
             } else if self.remaining() == 0 {

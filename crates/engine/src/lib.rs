@@ -12,5 +12,8 @@ pub mod ledger;
 pub mod link;
 pub mod ngram;
 
-pub use acceptance::{CoinKey, Lattice, LatticeShape, RequestKeys, Sampling, VerifierKeys};
+pub use acceptance::{
+    AdjustmentError, AdjustmentParams, Adjustments, CoinKey, Lattice, LatticeShape, Logprobs, MAX_END_IDS,
+    MAX_LOGPROBS, RequestKeys, Sampling, VerifierKeys,
+};
 use foretoken_acceptance as acceptance;

@@ -5,10 +5,13 @@
 
 mod draft;
 mod incoming;
+mod logprobs;
+mod sampling;
 mod session;
 mod verify;
 
 pub use incoming::Incoming;
+pub use sampling::{adjustment_problem, sampling_from_wire, sampling_to_wire};
 
 use foretoken_engine::Lattice;
 

@@ -15,8 +15,9 @@ pub mod v1 {
 /// Encoded `FileDescriptorSet` of `foretoken.v1`, for reflection.
 pub const DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("foretoken_descriptor");
 
-/// Version of the protocol that this build speaks.
-pub const PROTOCOL_VERSION: u32 = 1;
+/// Version of the protocol that this build speaks. It rises with every field that p depends on: a verifier that does not
+/// know one would ignore it in silence.
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Service names as gRPC health knows them.
 pub mod service_name {

@@ -4,11 +4,10 @@
 mod common;
 
 use common::{draft_frame, draft_open, draft_reply, verify_frame, verify_open, verify_reply};
-use foretoken_engine::Sampling;
 use foretoken_engine::conversation::{
     DraftFrame, DraftOpen, DraftReply, VerifyFrame, VerifyOpen, VerifyReply,
 };
-use foretoken_proto::convert::Incoming;
+use foretoken_proto::convert::{Incoming, sampling_from_wire, sampling_to_wire};
 use foretoken_proto::error::{Problem, Reason};
 use foretoken_proto::v1;
 use proptest::collection::vec;
@@ -119,13 +118,30 @@ proptest! {
 
     #[test]
     fn any_sampling_is_one_or_names_its_field(
-        temperature in any::<f64>(), top_k in any::<u32>(), top_p in any::<Option<f64>>(), min_p in any::<f64>(),
+        numbers in any::<[f64; 4]>(), temperature in prop_oneof![any::<f64>(), 0.0..100.0], top_k in any::<u32>(),
+        bias in vec((any::<u32>(), any::<f32>()), 0..4), min_tokens in any::<u32>(), ids in vec(any::<u32>(), 0..4),
     ) {
-        let wire = v1::Sampling { temperature, top_k, top_p, min_p };
-        match Sampling::try_from(wire) {
-            Ok(sampling) => {
+        let [min_p, repetition_penalty, presence_penalty, frequency_penalty] = numbers;
+        let wire = v1::Sampling {
+            temperature,
+            top_k,
+            top_p: None,
+            min_p,
+            logit_bias: bias.into_iter().map(|(id, bias)| v1::LogitBias { id, bias }).collect(),
+            repetition_penalty: Some(repetition_penalty),
+            presence_penalty,
+            frequency_penalty,
+            min_tokens,
+            allowed_ids: ids.clone(),
+            forbidden_ids: ids,
+        };
+        match sampling_from_wire(wire.clone(), Vec::new()) {
+            Ok((sampling, adjustments)) => {
                 prop_assert_eq!(sampling.temperature(), temperature);
-                prop_assert_eq!(sampling.top_p(), top_p.unwrap_or(1.0));
+                prop_assert_eq!(sampling.top_p(), 1.0);
+                let again = sampling_to_wire(&sampling, &adjustments);
+                prop_assert_eq!(again.logit_bias.len(), wire.logit_bias.len());
+                prop_assert_eq!(sampling_from_wire(again, Vec::new()), Ok((sampling, adjustments)));
             }
             Err(problem) => {
                 prop_assert!(problem.field.is_some_and(|field| field.starts_with("sampling.")));

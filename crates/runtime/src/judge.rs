@@ -1,24 +1,47 @@
 //! From logits to verdicts, plain tokens and drafts: where `acceptance` meets the decoder's rows.
+//!
+//! Rows of a session with a bias, penalties or masks are shaped on their way, and always read: a device that could
+//! judge them knows nothing of these.
+
+mod logprobs;
+mod shaped;
 
 use foretoken_acceptance::{
-    CoinKey, Distribution, Lattice, LatticeShape, LogitsError, Proposal, Sampling, VerifierKeys, overlap,
-    repair, threshold,
+    CoinKey, Distribution, Lattice, LatticeShape, LogitsError, LogprobsBuffer, Proposal, Sampling,
+    VerifierKeys, overlap, repair, threshold,
 };
 use foretoken_engine::conversation::{Block, Verdict};
 
 use crate::decoder::{Decoder, Row, RowAnswer, RowAsk};
+use shaped::Shaped;
 
 /// Buffers for one row at a time, kept warm.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     p: Distribution,
+    /// Of the session whose rows are read, if it has any.
+    shaped: Option<Shaped>,
+    logprobs: LogprobsBuffer,
 }
 
 impl Judge {
     fn read<D: Decoder>(&mut self, decoder: &D, row: usize, sampling: &Sampling) -> Result<(), LogitsError> {
         match decoder.row(row) {
-            Row::Host(logits) => self.p.fill(logits, sampling),
+            Row::Host(logits) => match &mut self.shaped {
+                Some(shaped) => self.p.fill(shaped.row(logits, row), sampling),
+                None => self.p.fill(logits, sampling),
+            },
         }
+    }
+
+    /// The decoder's own answers, where it has them and knows all that p depends on.
+    fn on_device<D: Decoder>(
+        &self,
+        decoder: &D,
+        sampling: &Sampling,
+        asks: &[RowAsk<'_>],
+    ) -> Option<Vec<RowAnswer>> {
+        if self.shaped.is_some() { None } else { decoder.judge(sampling, asks) }
     }
 
     /// Answers for one row as the device would.
@@ -69,7 +92,7 @@ impl Judge {
                 RowAsk { row: first_row + i, drafted, coin: coins.coin((start + i) as u64, epoch) }
             })
             .collect();
-        let device = decoder.judge(sampling, &asks).filter(|answers| answers.len() == asks.len());
+        let device = self.on_device(decoder, sampling, &asks).filter(|answers| answers.len() == asks.len());
         for (i, ask) in asks.iter().enumerate() {
             let judged = match &device {
                 Some(answers) => answers[i],
@@ -100,7 +123,7 @@ impl Judge {
         at: (usize, u64),
     ) -> Result<u32, LogitsError> {
         let ask = RowAsk { row, drafted: None, coin: coins.coin(at.0 as u64, at.1) };
-        match decoder.judge(sampling, &[ask]).as_deref() {
+        match self.on_device(decoder, sampling, &[ask]).as_deref() {
             Some([judged]) => Ok(judged.token),
             _ => self.answer(decoder, sampling, &ask).map(|judged| judged.token),
         }
@@ -131,7 +154,7 @@ impl Judge {
 mod tests {
     use super::*;
     use crate::decoder::{DecoderError, ModelShape, SessionRows, Slot};
-    use foretoken_acceptance::RequestKeys;
+    use foretoken_acceptance::{AdjustmentParams, Adjustments, RequestKeys, Shaping};
     use std::cell::Cell;
 
     /// Fixed rows; some kinds of it answer for them, and count how often a row was read all the same.
@@ -200,6 +223,31 @@ mod tests {
                 // A sampled draft needs its lattice, which is made of the row.
                 assert_eq!(device.3, usize::from(!sampling.is_greedy()));
             }
+        }
+    }
+
+    #[test]
+    fn adjusted_rows_are_read_and_no_device_is_asked() {
+        let params = AdjustmentParams { forbidden_ids: vec![0, 6], ..AdjustmentParams::default() };
+        let adjustments = Adjustments::new(params).unwrap();
+        let keys = RequestKeys::new(3, 0);
+        let device: fn(&Rows, &Sampling, &[RowAsk<'_>]) -> _ = |_, _, _| panic!("the device was asked");
+        let rows = (0..5).map(|r| (0..8).map(|t| ((r * 5 + t * 3) % 7) as f32).collect()).collect();
+        let rows = Rows { rows, answers: device, read: Cell::new(0) };
+        let mut judge = Judge::default();
+        for sampling in [Sampling::PLAIN, Sampling::GREEDY] {
+            judge.shape(Shaping::new(&adjustments, &[1], 8, 64).map(Box::new), &[1; 9], 1, 9);
+            let block = Block { tokens: vec![6, 2], q: None };
+            let verdict = judge.verdict(&rows, 1, &sampling, &keys.verifier(), &block, (9, 2)).unwrap();
+            assert_eq!((verdict.thresholds.as_slice(), verdict.bonus), ([0.0].as_slice(), None));
+            for position in 9..200 {
+                let at = (position, 2);
+                let plain = judge.plain(&rows, 3, &sampling, &keys.verifier().plain(), at).unwrap();
+                let (draft, _) =
+                    judge.draft(&rows, 3, &sampling, LatticeShape::default(), &keys.draft(), at).unwrap();
+                assert!([plain, draft].iter().all(|token| ![0, 6].contains(token)), "{plain} {draft}");
+            }
+            assert!(judge.unshape().is_some());
         }
     }
 

@@ -130,11 +130,15 @@ impl Passes {
                 active.times.batch_rows = facts.rows;
                 active.times.batch_sessions = facts.sessions;
             }
-            if wish.logits > 0
-                && let Err(error) = conclude(&mut self.judge, decoder, session, first_row, config)
-            {
-                tracing::error!(session = %session.id, %error, "logits are unusable; the session ends");
-                session.ended = Some(Ended::ModelFailed(error.to_string()));
+            if wish.logits > 0 {
+                let (text, position) = (session.text.tokens(), session.first_asked());
+                self.judge.shape(session.shaping.take(), text, first_row, position);
+                let concluded = conclude(&mut self.judge, decoder, session, first_row, config);
+                session.shaping = self.judge.unshape();
+                if let Err(error) = concluded {
+                    tracing::error!(session = %session.id, %error, "logits are unusable; the session ends");
+                    session.ended = Some(Ended::ModelFailed(error.to_string()));
+                }
             }
             first_row += wish.logits;
         }
@@ -182,16 +186,23 @@ fn conclude<D: Decoder>(
     let sampling = session.sampling;
     let next = (session.text.tokens().len(), active.epoch);
     match (&active.task, &session.role) {
-        (Task::Block { start, block }, Role::Verifier { keys, .. }) => {
-            let verdict =
+        (Task::Block { start, block }, Role::Verifier { keys, logprobs, .. }) => {
+            let mut verdict =
                 judge.verdict(decoder, first_row, &sampling, keys, block, (*start, active.epoch))?;
+            if let Some(top) = *logprobs {
+                judge.add_logprobs(decoder, first_row, &sampling, block, &mut verdict, top)?;
+            }
             active.times.sampling_us += micros(began);
             session.verdict(&active, verdict);
         }
-        (Task::Run { .. }, Role::Verifier { keys, .. }) => {
+        (Task::Run { .. }, Role::Verifier { keys, logprobs, .. }) => {
             let token = judge.plain(decoder, first_row, &sampling, &keys.plain(), next)?;
+            let logprobs = match *logprobs {
+                Some(top) => Some(judge.logprobs(decoder, first_row, &sampling, &[token], top)?),
+                None => None,
+            };
             active.times.sampling_us += micros(began);
-            session.run_token(active, token);
+            session.run_token(active, token, logprobs);
         }
         (Task::Draft { .. }, Role::Drafter { key }) => {
             let (token, q) = judge.draft(decoder, first_row, &sampling, config.lattice, key, next)?;

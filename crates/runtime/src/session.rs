@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use foretoken_acceptance::{CoinKey, Sampling, VerifierKeys};
+use foretoken_acceptance::{Adjustments, CoinKey, Sampling, Shaping, VerifierKeys};
 use foretoken_engine::conversation::{
-    Ask, Block, DraftOpen, DraftReply, Drafted, FrameText, Recall, Refusal, RefusalKind, ReplyMemory, RunEnd,
-    RunFinished, RunToken, Verdict, VerifyOpen, VerifyReply, WorkerText, WorkerTimes,
+    Ask, Block, DraftOpen, DraftReply, Drafted, FrameText, PositionLogprobs, Recall, Refusal, RefusalKind,
+    ReplyMemory, RunEnd, RunFinished, RunToken, Verdict, VerifyOpen, VerifyReply, WorkerText, WorkerTimes,
 };
 use tokio::sync::mpsc;
 
@@ -20,13 +20,13 @@ use crate::handle::{Ended, Event, Frame, Lease, Reply};
 /// Which half of the conversation a session is, and the coins it owns.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Role {
-    Verifier { keys: VerifierKeys, stop_ids: Vec<u32> },
+    Verifier { keys: VerifierKeys, stop_ids: Vec<u32>, logprobs: Option<usize> },
     Drafter { key: CoinKey },
 }
 
 impl Role {
     pub(crate) fn verifier(open: &VerifyOpen) -> Self {
-        Self::Verifier { keys: open.keys.clone(), stop_ids: open.stop_ids.clone() }
+        Self::Verifier { keys: open.keys.clone(), stop_ids: open.stop_ids.clone(), logprobs: open.logprobs }
     }
 
     pub(crate) fn drafter(open: &DraftOpen) -> Self {
@@ -79,6 +79,8 @@ pub(crate) struct Session {
     pub(crate) stream: u64,
     pub(crate) role: Role,
     pub(crate) sampling: Sampling,
+    /// What changes logits before `sampling`, if anything does.
+    pub(crate) shaping: Option<Box<Shaping>>,
     pub(crate) text: WorkerText,
     pub(crate) slot: Slot,
     /// Positions whose keys and values are cached: a prefix of the text.
@@ -101,6 +103,7 @@ pub(crate) struct SessionParts {
     pub(crate) stream: u64,
     pub(crate) role: Role,
     pub(crate) sampling: Sampling,
+    pub(crate) shaping: Option<Box<Shaping>>,
     pub(crate) prompt: Vec<u32>,
     pub(crate) reserve_len: usize,
     pub(crate) slot: Slot,
@@ -115,6 +118,7 @@ impl Session {
             stream: parts.stream,
             role: parts.role,
             sampling: parts.sampling,
+            shaping: parts.shaping,
             text: WorkerText::new(&parts.prompt),
             slot: parts.slot,
             cached: 0,
@@ -128,6 +132,14 @@ impl Session {
             last_run: None,
             memory: ReplyMemory::new(limits.max_window * 2),
             replies: parts.replies,
+        }
+    }
+
+    /// Whether everything that changes logits before `sampling` is this.
+    pub(crate) fn is_adjusted_by(&self, adjustments: &Adjustments) -> bool {
+        match &self.shaping {
+            Some(shaping) => shaping.adjustments() == adjustments,
+            None => adjustments.is_none(),
         }
     }
 
@@ -254,6 +266,9 @@ impl Session {
                 Ok(agreed) => {
                     // The token before `start` is always fed: its row gives p at `start`.
                     self.cached = self.cached.min(agreed).min(text.start - 1);
+                    if let Some(shaping) = &mut self.shaping {
+                        shaping.truncate(agreed);
+                    }
                     self.begin(frame, &text, arrived);
                 }
                 Err(refusal) => self.refuse(text.seq, refusal),
@@ -315,6 +330,14 @@ impl Session {
         }
     }
 
+    /// The position that the first row with logits is about.
+    pub(crate) fn first_asked(&self) -> usize {
+        match self.active.as_ref().map(|active| &active.task) {
+            Some(Task::Block { start, .. }) => *start,
+            Some(Task::Run { .. } | Task::Draft { .. }) | None => self.text.tokens().len(),
+        }
+    }
+
     /// The next pass's rows of a session that has read its text: all of them give logits.
     pub(crate) fn running_wish(&self, budget: usize) -> Option<Wish> {
         let (rows, logits) = self.missing();
@@ -336,12 +359,13 @@ impl Session {
     }
 
     /// A run's next token was sampled.
-    pub(crate) fn run_token(&mut self, mut active: Active, token: u32) {
+    pub(crate) fn run_token(&mut self, mut active: Active, token: u32, logprobs: Option<PositionLogprobs>) {
         let position = self.text.tokens().len();
         self.text.push(token);
         let times = active.times_now();
         let (seq, epoch) = (active.seq, active.epoch);
-        self.send(Reply::Verify(VerifyReply::Token(RunToken { seq, epoch, position, token, times })));
+        let reply = RunToken { seq, epoch, position, token, times, logprobs };
+        self.send(Reply::Verify(VerifyReply::Token(reply)));
         if let (Role::Verifier { stop_ids, .. }, Some(run)) = (&self.role, &mut self.last_run) {
             run.stopped = stop_ids.contains(&token);
         }

@@ -5,6 +5,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
+use foretoken_acceptance::Shaping;
+use foretoken_engine::conversation::SessionOpen;
+
 use crate::config::RuntimeConfig;
 use crate::decoder::Decoder;
 use crate::handle::{Command, Ended, Open, OpenCommand, OpenError, Opened};
@@ -138,6 +141,7 @@ impl<D: Decoder> ModelThread<D> {
                 stream,
                 role: open.role(),
                 sampling: open.session().sampling,
+                shaping: shaping(open.session(), self.decoder.shape().vocab_size),
                 prompt: open.session().prompt.clone(),
                 reserve_len: open.session().reserve_len,
                 slot,
@@ -166,6 +170,15 @@ impl<D: Decoder> ModelThread<D> {
         if let Some(token) = session.prompt.iter().find(|&&token| token as usize >= shape.vocab_size) {
             let message = format!("token {token} is outside the vocabulary of {}", shape.vocab_size);
             return invalid("session.prompt", message);
+        }
+        if let Err(error) = session.adjustments.check_vocabulary(shape.vocab_size) {
+            let (field, message) = (open_field(error.field), error.message);
+            return Err(OpenError::Invalid { field, message });
+        }
+        let stop_ids = if let Open::Verify(open) = open { open.stop_ids.as_slice() } else { &[] };
+        if let Some(token) = stop_ids.iter().find(|&&token| token as usize >= shape.vocab_size) {
+            let message = format!("stop id {token} is outside the vocabulary of {}", shape.vocab_size);
+            return invalid("stop_ids", message);
         }
         let (needed, prompt_len) = (session.reserve_len, session.prompt.len());
         if needed > shape.max_context || needed <= prompt_len {
@@ -251,6 +264,21 @@ impl<D: Decoder> ModelThread<D> {
 fn same_session(session: &Session, open: &Open) -> bool {
     session.role == open.role()
         && session.sampling == open.session().sampling
+        && session.is_adjusted_by(&open.session().adjustments)
         && session.reserve_len == open.session().reserve_len
         && session.text.has_prompt(&open.session().prompt)
+}
+
+fn shaping(open: &SessionOpen, vocab_size: usize) -> Option<Box<Shaping>> {
+    Shaping::new(&open.adjustments, &open.prompt, vocab_size, open.reserve_len).map(Box::new)
+}
+
+/// Where an Open has an adjustment.
+fn open_field(field: &'static str) -> &'static str {
+    match field {
+        "logit_bias" => "sampling.logit_bias",
+        "allowed_ids" => "sampling.allowed_ids",
+        "forbidden_ids" => "sampling.forbidden_ids",
+        _ => "session.end_ids",
+    }
 }

@@ -73,20 +73,38 @@ pub async fn events_at(
 /// # Errors
 /// The status with which the call failed, at once or in the middle.
 pub async fn generate_at(channel: Channel, request: v1::GenerateRequest) -> Result<Answer, Status> {
+    let mut samples = samples_at(channel, request).await?;
+    match (samples.pop(), samples.is_empty()) {
+        (Some(answer), true) => Ok(answer),
+        _ => Err(Status::internal("more samples than one")),
+    }
+}
+
+/// Sends a request and reads all its samples to the end, in their order.
+///
+/// # Errors
+/// The status with which the call failed, at once or in the middle.
+pub async fn samples_at(channel: Channel, request: v1::GenerateRequest) -> Result<Vec<Answer>, Status> {
+    let wanted = request.n.unwrap_or(1) as usize;
     let mut events = events_at(channel, request).await?;
-    let (mut started, mut tokens, mut finished) = (None, Vec::new(), None);
+    let mut started = None;
+    let mut samples = vec![(Vec::new(), None); wanted];
     while let Some(response) = events.message().await? {
+        let sample = samples.get_mut(response.sample as usize);
+        let (tokens, finished) = sample.ok_or_else(|| Status::internal("a sample that nobody asked for"))?;
         match response.event {
             Some(Event::Started(event)) => started = Some(event),
             Some(Event::Tokens(event)) => tokens.extend(event.tokens),
-            Some(Event::Finished(event)) => finished = Some(event),
+            Some(Event::Finished(event)) => *finished = Some(event),
             None => return Err(Status::internal("an event without a kind")),
         }
     }
-    match (started, finished) {
-        (Some(started), Some(finished)) => Ok(Answer { started, tokens, finished }),
-        _ => Err(Status::internal("the stream ended without Started and Finished")),
-    }
+    let ended = || Status::internal("the stream ended without Started and Finished");
+    let started = started.ok_or_else(ended)?;
+    let answer = |(tokens, finished): (_, Option<v1::Finished>)| {
+        Ok(Answer { started: started.clone(), tokens, finished: finished.ok_or_else(ended)? })
+    };
+    samples.into_iter().map(answer).collect()
 }
 
 /// What an orchestrator says of itself.

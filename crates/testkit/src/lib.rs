@@ -2,8 +2,10 @@
 //!
 //! [`table`] models have exactly known probabilities and run under the *real* runtime and services;
 //! [`cluster`] starts services in one process on port 0, and [`client`] calls them; [`scripted`] workers
-//! follow a script behind the engine's link traits, and [`wrong_rules`] make the field's mistakes there.
+//! follow a script behind the engine's link traits, and [`wrong_rules`] and [`adjusted::Mistake`] make the
+//! field's mistakes there.
 
+pub mod adjusted;
 pub mod client;
 pub mod cluster;
 pub mod scripted;

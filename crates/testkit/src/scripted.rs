@@ -2,17 +2,16 @@
 
 use std::collections::VecDeque;
 
-use foretoken_acceptance::{
-    Distribution, Lattice, LatticeShape, Proposal, Sampling, overlap, repair, threshold,
-};
+use foretoken_acceptance::{Distribution, Lattice, LatticeShape, Proposal, overlap, repair, threshold};
 use foretoken_engine::conversation::{
-    Ask, Block, DraftFrame, DraftOpen, DraftReply, Drafted, Refusal, RunEnd, RunFinished, RunToken, Verdict,
-    VerifyFrame, VerifyOpen, VerifyReply, WorkerText, WorkerTimes,
+    Ask, Block, DraftFrame, DraftOpen, DraftReply, Drafted, Refusal, RunEnd, RunFinished, RunToken,
+    SessionOpen, TokenLogprobs, Verdict, VerifyFrame, VerifyOpen, VerifyReply, WorkerText, WorkerTimes,
 };
 use foretoken_engine::generate::{ClientGone, FinishReason, Output};
 use foretoken_engine::ledger::Origin;
 use foretoken_engine::link::{Drafter, DrafterSource, LinkError, Traffic, Verifier};
 
+use crate::adjusted::{Before, Mistake, adjusted};
 use crate::table::{Table, TableModel};
 
 /// How a verifier turns p, q and a drafted token into a threshold and a repair: the part that is right or
@@ -45,6 +44,10 @@ pub struct TableVerifier<R> {
     open: VerifyOpen,
     text: WorkerText,
     replies: VecDeque<VerifyReply>,
+    /// Blocks judged so far, with their starts.
+    judged: Vec<(usize, Vec<u32>)>,
+    /// What it gets wrong about penalties and the like.
+    pub mistake: Option<Mistake>,
     /// Breaks the link after this many frames.
     pub breaks_after: Option<usize>,
 }
@@ -55,9 +58,11 @@ impl<R> std::fmt::Debug for TableVerifier<R> {
     }
 }
 
-fn distribution(table: &Table, text: &[u32], sampling: &Sampling) -> Distribution {
-    Distribution::from_logits(&TableModel::logits_of(&table(text)), sampling)
-        .expect("a table's row is a distribution")
+fn distribution(table: &Table, text: &[u32], open: &SessionOpen, history: &[u32]) -> Distribution {
+    let before = Before { output_len: text.len() - open.prompt.len(), history };
+    let logits = TableModel::logits_of(&table(text));
+    let logits = adjusted(&logits, &open.adjustments, &open.prompt, before);
+    Distribution::from_logits(&logits, &open.sampling).expect("a table's row is a distribution")
 }
 
 impl<R: Rule> TableVerifier<R> {
@@ -65,18 +70,41 @@ impl<R: Rule> TableVerifier<R> {
     #[must_use]
     pub fn new(table: Table, rule: R, open: VerifyOpen) -> Self {
         let text = WorkerText::new(&open.session.prompt);
-        Self { table, rule, open, text, replies: VecDeque::new(), breaks_after: None }
+        let (replies, judged) = (VecDeque::new(), Vec::new());
+        Self { table, rule, open, text, replies, judged, mistake: None, breaks_after: None }
     }
 
-    fn p(&self) -> Distribution {
-        distribution(&self.table, self.text.tokens(), &self.open.session.sampling)
+    /// p behind the text, at a place of a block that began at `start`.
+    fn p(&self, start: usize, drafted: bool) -> Distribution {
+        let (text, open) = (self.text.tokens(), &self.open.session);
+        let prompt_len = open.prompt.len();
+        match self.mistake {
+            Some(Mistake::OnlyTheBonusIsAdjusted) if drafted => {
+                Distribution::from_logits(&TableModel::logits_of(&(self.table)(text)), &open.sampling)
+                    .expect("a table's row is a distribution")
+            }
+            Some(Mistake::HistoryOfTheBlocksStart) => {
+                distribution(&self.table, text, open, &text[prompt_len..start])
+            }
+            Some(Mistake::RejectedTokensCount) => {
+                let rejected = |(start, tokens): &(usize, Vec<u32>)| {
+                    let stands = |(index, token): &(usize, &u32)| text.get(start + index) == Some(token);
+                    let gone = tokens.iter().enumerate().filter(move |place| !stands(place));
+                    gone.map(|(_, &token)| token).collect::<Vec<_>>()
+                };
+                let history: Vec<u32> =
+                    text[prompt_len..].iter().copied().chain(self.judged.iter().flat_map(rejected)).collect();
+                distribution(&self.table, text, open, &history)
+            }
+            _ => distribution(&self.table, text, open, &text[prompt_len..]),
+        }
     }
 
     fn judge(&mut self, frame: &VerifyFrame, block: &Block) -> Verdict {
         let (seq, epoch, start) = (frame.text.seq, frame.text.epoch, frame.text.start as u64);
         let mut verdict = Verdict { seq, epoch, ..Verdict::default() };
         for (i, &token) in block.tokens.iter().enumerate() {
-            let p = self.p();
+            let p = self.p(frame.text.start, true);
             let q = block.q.as_ref().map_or(Proposal::OneHot(token), |q| Proposal::Lattice(&q[i]));
             let coin = self.open.keys.repair().coin(start + i as u64, epoch);
             verdict.thresholds.push(self.rule.threshold(&p, q, token));
@@ -85,7 +113,10 @@ impl<R: Rule> TableVerifier<R> {
             self.text.push(token);
         }
         let coin = self.open.keys.bonus().coin(start + block.tokens.len() as u64, epoch);
-        verdict.bonus = Some(self.p().draw(coin));
+        verdict.bonus = Some(self.p(frame.text.start, false).draw(coin));
+        if self.mistake == Some(Mistake::RejectedTokensCount) {
+            self.judged.push((frame.text.start, block.tokens.clone()));
+        }
         verdict
     }
 
@@ -94,10 +125,11 @@ impl<R: Rule> TableVerifier<R> {
         let mut end = RunEnd::Grant;
         while self.text.tokens().len() < grant {
             let position = self.text.tokens().len();
-            let token = self.p().draw(self.open.keys.plain().coin(position as u64, epoch));
+            let token = self.p(position, false).draw(self.open.keys.plain().coin(position as u64, epoch));
             self.text.push(token);
             let times = WorkerTimes::default();
-            self.replies.push_back(VerifyReply::Token(RunToken { seq, epoch, position, token, times }));
+            let run_token = RunToken { seq, epoch, position, token, times, logprobs: None };
+            self.replies.push_back(VerifyReply::Token(run_token));
             if self.open.stop_ids.contains(&token) {
                 end = RunEnd::Stop;
                 break;
@@ -194,7 +226,8 @@ impl TableDrafter {
             let position = self.text.tokens().len() as u64;
             let token = match &self.guess {
                 Guess::Table(table) => {
-                    let p = distribution(table, self.text.tokens(), &self.open.session.sampling);
+                    let (text, open) = (self.text.tokens(), &self.open.session);
+                    let p = distribution(table, text, open, &text[open.prompt.len()..]);
                     if self.open.session.sampling.is_greedy() {
                         p.argmax()
                     } else {
@@ -310,6 +343,8 @@ impl DrafterSource for Scripts {
 pub struct Collected {
     /// All tokens with their origins.
     pub tokens: Vec<(u32, Origin)>,
+    /// Their log-probabilities, where wanted.
+    pub logprobs: Vec<TokenLogprobs>,
     /// Completes a stop string after so many tokens.
     pub stops_after: Option<usize>,
     /// The client goes after so many tokens.
@@ -319,8 +354,9 @@ pub struct Collected {
 }
 
 impl Output for Collected {
-    fn push(&mut self, token: u32, origin: Origin) -> bool {
+    fn push(&mut self, token: u32, origin: Origin, logprobs: Option<TokenLogprobs>) -> bool {
         self.tokens.push((token, origin));
+        self.logprobs.extend(logprobs);
         self.stops_after == Some(self.tokens.len())
     }
 

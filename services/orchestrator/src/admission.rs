@@ -2,8 +2,11 @@
 //!
 //! Nothing behind this module checks a request again.
 
+mod ends;
+mod samples;
+
+use foretoken_engine::RequestKeys;
 use foretoken_engine::generate::Plan;
-use foretoken_engine::{RequestKeys, Sampling};
 use foretoken_proto::convert::narrow;
 use foretoken_proto::error::{Problem, Reason};
 use foretoken_proto::v1;
@@ -11,6 +14,7 @@ use foretoken_text::{ChatMessage, StopMatcher, Tokenizer};
 
 use crate::args::Config;
 use crate::pool::Target;
+pub use samples::MAX_SAMPLES;
 
 /// Seeds are below this, so that every JSON reader keeps them exactly.
 const SEED_LIMIT: u64 = 1 << 53;
@@ -19,8 +23,10 @@ const MAX_REQUEST_ID_BYTES: usize = 64;
 /// A request that may run.
 #[derive(Debug)]
 pub struct Admitted {
-    /// What the round loop needs.
+    /// What the round loop needs, but for what [`plans`](Self::plans) tells apart.
     pub plan: Plan,
+    /// How many answers are wanted.
+    pub samples: usize,
     /// What ends the answer besides tokens.
     pub stops: StopMatcher,
     /// The wanted drafter.
@@ -36,7 +42,10 @@ pub struct Admitted {
 /// value and limit.
 pub fn admit(request: v1::GenerateRequest, target: &Target, config: &Config) -> Result<Admitted, Problem> {
     let request_id = request_id(request.request_id)?;
-    let sampling = Sampling::try_from(request.sampling.unwrap_or_default())?;
+    let stop_ids = ends::stop_ids(&request.stop_ids, request.ignore_eos, target)?;
+    let (sampling, adjustments) = ends::sampling(request.sampling, &stop_ids, target)?;
+    let samples = samples::samples(request.n, config)?;
+    let logprobs = samples::logprobs(request.logprobs)?;
     let seed = seed(request.seed)?;
     let stops = StopMatcher::new(request.stop).map_err(|error| Problem::field("stop", error.to_string()))?;
     let drafter = v1::DrafterKind::try_from(request.drafter).map_err(|_| {
@@ -46,6 +55,7 @@ pub fn admit(request: v1::GenerateRequest, target: &Target, config: &Config) -> 
     let vocab_size = target.description.vocab_size as usize;
     let prompt = prompt_tokens(request.prompt, &target.tokenizer, vocab_size)?;
     let max_tokens = max_tokens(request.max_tokens, prompt.len(), target, config)?;
+    ends::check_min_tokens(&adjustments, max_tokens)?;
     let started = v1::Started {
         request_id: request_id.clone(),
         seed,
@@ -58,8 +68,10 @@ pub fn admit(request: v1::GenerateRequest, target: &Target, config: &Config) -> 
         session_id: session_id(&request_id)?,
         prompt,
         sampling,
+        adjustments,
+        logprobs,
         keys: RequestKeys::new(seed, 0),
-        stop_ids: target.tokenizer.eos_ids().to_vec(),
+        stop_ids,
         max_tokens,
         draft_len,
         vocab_size,
@@ -67,7 +79,7 @@ pub fn admit(request: v1::GenerateRequest, target: &Target, config: &Config) -> 
         tokenizer_fingerprint: target.description.tokenizer_fingerprint.clone(),
         timeouts: config.timeouts,
     };
-    Ok(Admitted { plan, stops, drafter, started })
+    Ok(Admitted { plan, samples, stops, drafter, started })
 }
 
 fn request_id(given: String) -> Result<String, Problem> {

@@ -1,5 +1,6 @@
 //! Committed tokens on their way to the client: text, stop strings, events.
 
+use foretoken_engine::conversation::TokenLogprobs;
 use foretoken_engine::generate::{ClientGone, FinishReason, Output};
 use foretoken_engine::ledger::Origin;
 use foretoken_proto::v1;
@@ -13,11 +14,14 @@ pub type Event = Result<v1::GenerateResponse, Status>;
 /// Turns tokens into text and events.
 ///
 /// A token's text is what it lets out: nothing while a character or a possible stop string is incomplete,
-/// and with its successor all that was held back. The texts of all tokens make up the answer.
+/// and with its successor all that was held back. A token that ends the answer has no text of its own. The texts of
+/// all tokens make up the answer.
 #[derive(Debug)]
 pub struct TextOutput {
     detokenizer: Detokenizer,
     stops: StopMatcher,
+    stop_ids: Vec<u32>,
+    sample: u32,
     pending: Vec<v1::Token>,
     stopped: bool,
     events: mpsc::Sender<Event>,
@@ -27,7 +31,14 @@ impl TextOutput {
     /// An output into `events`.
     #[must_use]
     pub fn new(detokenizer: Detokenizer, stops: StopMatcher, events: mpsc::Sender<Event>) -> Self {
-        Self { detokenizer, stops, pending: Vec::new(), stopped: false, events }
+        let (stop_ids, pending) = (Vec::new(), Vec::new());
+        Self { detokenizer, stops, stop_ids, sample: 0, pending, stopped: false, events }
+    }
+
+    /// The same for one of several samples, whose answer ends at `stop_ids`.
+    #[must_use]
+    pub fn of_sample(self, sample: u32, stop_ids: Vec<u32>) -> Self {
+        Self { sample, stop_ids, ..self }
     }
 
     /// Lets out what is still held back, as part of the last token.
@@ -45,11 +56,15 @@ impl TextOutput {
 }
 
 impl Output for TextOutput {
-    fn push(&mut self, token: u32, origin: Origin) -> bool {
-        let step = self.stops.push(self.detokenizer.push(token));
-        let text = step.release.to_owned();
-        self.stopped |= step.stopped;
-        self.pending.push(v1::Token { id: token, text, origin: wire_origin(origin).into() });
+    fn push(&mut self, token: u32, origin: Origin, logprobs: Option<TokenLogprobs>) -> bool {
+        let mut text = String::new();
+        if !self.stop_ids.contains(&token) {
+            let step = self.stops.push(self.detokenizer.push(token));
+            text.push_str(step.release);
+            self.stopped |= step.stopped;
+        }
+        let origin = wire_origin(origin).into();
+        self.pending.push(v1::Token { id: token, text, origin, logprobs: logprobs.map(Into::into) });
         self.stopped
     }
 
@@ -61,7 +76,8 @@ impl Output for TextOutput {
             return Ok(());
         }
         let tokens = v1::Tokens { tokens: std::mem::take(&mut self.pending) };
-        let event = v1::GenerateResponse { event: Some(v1::generate_response::Event::Tokens(tokens)) };
+        let event = Some(v1::generate_response::Event::Tokens(tokens));
+        let event = v1::GenerateResponse { event, sample: self.sample };
         self.events.send(Ok(event)).await.map_err(|_| ClientGone)
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use foretoken_engine::generate::{FinishReason, GenerateError, Outcome, generate};
+use foretoken_engine::MAX_LOGPROBS;
+use foretoken_engine::generate::{FinishReason, GenerateError, Outcome, Plan, generate};
 use foretoken_proto::convert::narrow;
 use foretoken_proto::error::{Problem, Reason, from_transport};
 use foretoken_proto::v1;
@@ -11,6 +12,7 @@ use foretoken_proto::v1::orchestrator_server::{Orchestrator, OrchestratorServer}
 use foretoken_proto::{PROTOCOL_VERSION, v1::generate_response::Event as Kind};
 use foretoken_telemetry::propagation;
 use foretoken_transport::{Drain, MapStatus};
+use futures_util::future::try_join_all;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
@@ -18,7 +20,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 use tracing::Instrument;
 
-use crate::admission::{Admitted, admit};
+use crate::admission::{Admitted, MAX_SAMPLES, admit};
 use crate::args::Config;
 use crate::output::{Event, TextOutput};
 use crate::pool::{Pool, Target};
@@ -60,31 +62,42 @@ impl GenerateService {
                 Problem::new(Reason::Draining, "this orchestrator is shutting down; ask another").into()
             );
         }
-        let permit = Arc::clone(&self.requests).try_acquire_owned().map_err(|_| {
-            let message =
-                format!("all {} requests are in work; see --max-requests", self.config.max_requests);
-            Problem::new(Reason::RequestsFull, message).retry_after(Duration::from_millis(500))
-        })?;
+        let mut permit = self.permit(1)?;
         let target = self.pool.target()?;
         let admitted = admit(request, &target, &self.config)?;
+        permit.merge(self.permit(narrow(admitted.samples - 1))?);
         let span = tracing::Span::current();
         span.record("request_id", admitted.started.request_id.as_str());
         let patience = self.config.timeouts.verify;
-        let open = admitted.plan.verify_open();
-        let verifier =
-            tokio::time::timeout(patience, self.pool.open_verifier(&open)).await.map_err(|_| {
-                let message = format!("no verifier opened a session within {} ms", patience.as_millis());
-                Problem::new(Reason::VerifierTimeout, message).retry_after(Duration::from_secs(1))
-            })??;
+        let plans = admitted.plans();
+        let opening = try_join_all(plans.into_iter().map(|plan| self.open(plan)));
+        let samples = tokio::time::timeout(patience, opening).await.map_err(|_| {
+            let message = format!("no verifier opened a session within {} ms", patience.as_millis());
+            Problem::new(Reason::VerifierTimeout, message).retry_after(Duration::from_secs(1))
+        })??;
         Ok(Job {
             arrived,
             permit,
             target,
             admitted,
-            verifier,
+            samples,
             pool: self.pool.clone(),
             drain: self.drain.clone(),
         })
+    }
+
+    /// Room for so many samples.
+    fn permit(&self, samples: u32) -> Result<OwnedSemaphorePermit, Problem> {
+        Arc::clone(&self.requests).try_acquire_many_owned(samples).map_err(|_| {
+            let message =
+                format!("all {} requests are in work; see --max-requests", self.config.max_requests);
+            Problem::new(Reason::RequestsFull, message).retry_after(Duration::from_millis(500))
+        })
+    }
+
+    async fn open(&self, plan: Plan) -> Result<(Plan, RemoteVerifier), Status> {
+        let verifier = self.pool.open_verifier(&plan.verify_open()).await?;
+        Ok((plan, verifier))
     }
 }
 
@@ -111,6 +124,8 @@ impl Orchestrator for GenerateService {
                 default_draft_len: narrow(self.config.default_draft_len),
                 default_max_tokens: narrow(self.config.default_max_tokens),
                 max_requests: narrow(self.config.max_requests),
+                max_samples: narrow(MAX_SAMPLES.min(self.config.max_requests)),
+                max_logprobs: narrow(MAX_LOGPROBS),
             }),
         }))
     }
@@ -131,36 +146,43 @@ impl Orchestrator for GenerateService {
     }
 }
 
-/// An admitted request with an open verifier.
+/// An admitted request with an open verifier for each sample.
 struct Job {
     arrived: Instant,
+    /// As many as samples.
     permit: OwnedSemaphorePermit,
     target: Arc<Target>,
     admitted: Admitted,
-    verifier: RemoteVerifier,
+    samples: Vec<(Plan, RemoteVerifier)>,
     pool: Pool,
     drain: Drain,
 }
 
 impl Job {
     async fn run(self, events: mpsc::Sender<Event>, deadline: Option<Instant>) {
-        let Self { arrived, permit, target, admitted, verifier, pool, drain } = self;
-        let Admitted { plan, stops, drafter, started } = admitted;
+        let Self { arrived, permit, target, admitted, samples, pool, drain } = self;
+        let Admitted { stops, drafter, started, .. } = admitted;
+        let prompt_tokens = started.prompt_tokens;
         let client_gone = events.clone();
-        let answer = async {
-            let prompt_tokens = started.prompt_tokens;
-            send(&events, Kind::Started(started)).await?;
+        let sample = async |(index, (plan, verifier)): (u32, (Plan, RemoteVerifier))| {
             let detokenizer = target.tokenizer.detokenizer_after(&plan.prompt);
-            let mut output = TextOutput::new(detokenizer, stops, events.clone());
+            let mut output = TextOutput::new(detokenizer, stops.clone(), events.clone())
+                .of_sample(index, plan.stop_ids.clone());
             let outcome = generate(&plan, verifier, Some(pool.drafters(drafter)), &mut output).await?;
             tracing::info!(
                 output_tokens = outcome.ledger.output_tokens(),
                 target_passes = outcome.ledger.target_passes(),
                 drafted = outcome.ledger.drafted,
                 accepted = outcome.ledger.accepted,
+                sample = index,
                 "answer finished"
             );
-            send(&events, Kind::Finished(finished(&outcome, arrived, prompt_tokens))).await
+            send(&events, index, Kind::Finished(finished(&outcome, arrived, prompt_tokens))).await
+        };
+        let answer = async {
+            send(&events, 0, Kind::Started(started)).await?;
+            // The first that fails ends them all.
+            try_join_all((0..).zip(samples).map(sample)).await
         };
         let at_deadline = async {
             match deadline {
@@ -184,8 +206,8 @@ impl Job {
     }
 }
 
-async fn send(events: &mpsc::Sender<Event>, kind: Kind) -> Result<(), GenerateError> {
-    let event = v1::GenerateResponse { event: Some(kind) };
+async fn send(events: &mpsc::Sender<Event>, sample: u32, kind: Kind) -> Result<(), GenerateError> {
+    let event = v1::GenerateResponse { event: Some(kind), sample };
     events.send(Ok(event)).await.map_err(|_| foretoken_engine::generate::ClientGone.into())
 }
 

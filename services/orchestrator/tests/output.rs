@@ -29,11 +29,11 @@ fn texts(tokens: &[v1::Token]) -> Vec<&str> {
 #[tokio::test]
 async fn one_event_for_all_tokens_since_the_last() {
     let (mut output, mut received) = output(&[]);
-    assert!(!output.push(0, Origin::Plain));
+    assert!(!output.push(0, Origin::Plain, None));
     output.emit(None).await.unwrap();
-    assert!(!output.push(1, Origin::Accepted));
-    assert!(!output.push(2, Origin::Repair));
-    assert!(!output.push(3, Origin::Bonus));
+    assert!(!output.push(1, Origin::Accepted, None));
+    assert!(!output.push(2, Origin::Repair, None));
+    assert!(!output.push(3, Origin::Bonus, None));
     output.emit(Some(FinishReason::Length)).await.unwrap();
     drop(output);
     let first = tokens(received.recv().await.unwrap());
@@ -57,7 +57,7 @@ async fn nothing_new_is_no_event() {
 async fn what_may_become_a_stop_string_comes_with_its_successor() {
     let (mut output, mut received) = output(&["bcd"]);
     for token in [0, 1, 2, 4, 1] {
-        assert!(!output.push(token, Origin::Plain));
+        assert!(!output.push(token, Origin::Plain, None));
     }
     output.emit(Some(FinishReason::Length)).await.unwrap();
     // The last b was held back, and belongs to the answer after all.
@@ -67,11 +67,11 @@ async fn what_may_become_a_stop_string_comes_with_its_successor() {
 #[tokio::test]
 async fn behind_a_stop_string_nothing_is_let_out() {
     let (mut output, mut received) = output(&["bcd"]);
-    assert!(!output.push(0, Origin::Plain));
-    assert!(!output.push(1, Origin::Plain));
-    assert!(!output.push(2, Origin::Plain));
-    assert!(output.push(3, Origin::Plain));
-    assert!(output.push(5, Origin::Plain), "a stop stays one");
+    assert!(!output.push(0, Origin::Plain, None));
+    assert!(!output.push(1, Origin::Plain, None));
+    assert!(!output.push(2, Origin::Plain, None));
+    assert!(output.push(3, Origin::Plain, None));
+    assert!(output.push(5, Origin::Plain, None), "a stop stays one");
     output.emit(Some(FinishReason::Stop)).await.unwrap();
     assert_eq!(texts(&tokens(received.recv().await.unwrap())), ["a", "", "", "", ""]);
 }
@@ -79,8 +79,8 @@ async fn behind_a_stop_string_nothing_is_let_out() {
 #[tokio::test]
 async fn an_end_of_text_has_no_text_and_lets_out_what_was_held_back() {
     let (mut output, mut received) = output(&["bcd"]);
-    output.push(1, Origin::Accepted);
-    output.push(6, Origin::Accepted);
+    output.push(1, Origin::Accepted, None);
+    output.push(6, Origin::Accepted, None);
     output.emit(Some(FinishReason::Stop)).await.unwrap();
     let tokens = tokens(received.recv().await.unwrap());
     assert_eq!(texts(&tokens), ["", "b"]);
@@ -91,13 +91,13 @@ async fn an_end_of_text_has_no_text_and_lets_out_what_was_held_back() {
 async fn a_client_that_is_gone_is_noticed_and_a_slow_one_waited_for() {
     let (mut output, received) = output(&[]);
     for _ in 0..16 {
-        output.push(0, Origin::Plain);
+        output.push(0, Origin::Plain, None);
         output.emit(None).await.unwrap();
     }
-    output.push(0, Origin::Plain);
+    output.push(0, Origin::Plain, None);
     let waits = tokio::time::timeout(std::time::Duration::from_millis(20), output.emit(None));
     assert!(waits.await.is_err(), "the channel is full");
     drop(received);
-    output.push(0, Origin::Plain);
+    output.push(0, Origin::Plain, None);
     assert!(output.emit(None).await.is_err());
 }

@@ -45,7 +45,7 @@ async fn a_flat_target_gives_every_token_a_quarter() {
     let (mut names, mut p_values) = (Vec::new(), Vec::new());
     for (number, kind) in DRAFTERS.into_iter().enumerate() {
         let seed = |i| number as u64 * REQUESTS + i;
-        let requests = (0..REQUESTS).map(|i| request(sampling, seed(i), kind, TOKENS as u32));
+        let requests = (0..REQUESTS).map(|i| request(sampling.clone(), seed(i), kind, TOKENS as u32));
         let answers: Vec<_> =
             answers(&cluster, requests, AT_ONCE).await.iter().map(|answer| answer.ids()).collect();
         for index in 0..TOKENS {
@@ -74,7 +74,7 @@ async fn a_truncating_request_keeps_the_targets_proportions() {
     let (mut names, mut p_values) = (Vec::new(), Vec::new());
     for (number, kind) in DRAFTERS.into_iter().enumerate() {
         let seed = |i| 10_000 + number as u64 * STREAMS + i;
-        let requests = (0..STREAMS).map(|i| request(wire, seed(i), kind, TOKENS));
+        let requests = (0..STREAMS).map(|i| request(wire.clone(), seed(i), kind, TOKENS));
         let mut cells: Vec<_> = (0..8).map(|token| (0, p.prob(token))).collect();
         for answer in answers(&cluster, requests, AT_ONCE).await {
             answer.ids().iter().for_each(|&token| cells[token as usize].0 += 1);

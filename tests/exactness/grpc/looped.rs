@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use foretoken_acceptance::{RequestKeys, Sampling};
+use foretoken_acceptance::{Adjustments, RequestKeys, Sampling};
 use foretoken_engine::conversation::{Ask, Block, Verdict, VerifyFrame, VerifyReply};
 use foretoken_engine::generate::{GenerateError, Outcome, Plan, Timeouts, generate};
 use foretoken_engine::link::{DrafterSource, LinkError, Traffic, Verifier};
@@ -68,6 +68,8 @@ pub(crate) fn plan(sampling: Sampling, seed: u64, draft_len: usize, max_tokens: 
         session_id: format!("seed-{seed}-draft-{draft_len}"),
         prompt: PROMPT.to_vec(),
         sampling,
+        adjustments: Adjustments::default(),
+        logprobs: None,
         keys: RequestKeys::new(seed, 0),
         stop_ids: Vec::new(),
         max_tokens,

@@ -5,6 +5,7 @@
 //! * [`overlaps`]: drafted tokens are accepted as often as Σ min(p, q) says, position by position;
 //! * [`seeds`]: equal seeds replay, different ones differ, absent ones are chosen and told;
 //! * [`bias`]: the smallest requests that show a sampler that is off;
+//! * [`parameters`]: so do answers under bias, penalties, masks and `n`, and mistakes about these are caught;
 //! * [`rounds`]: whatever the drafter does, greedy text and the ledger's sums hold.
 //!
 //! [`clocked`] holds the models and counts of the statistical suites, [`services`] the cluster they are served from,
@@ -18,6 +19,7 @@ mod bias;
 mod clocked;
 mod looped;
 mod overlaps;
+mod parameters;
 mod rounds;
 mod rules;
 mod seeds;

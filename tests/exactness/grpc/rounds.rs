@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use foretoken_acceptance::Sampling;
+use foretoken_acceptance::{Adjustments, Sampling};
 use foretoken_engine::conversation::Block;
 use foretoken_engine::generate::{FinishReason, GenerateError, Plan, Timeouts};
 use foretoken_engine::ledger::Origin;
@@ -126,6 +126,8 @@ impl Case {
             session_id: "case".into(),
             prompt: PROMPT.to_vec(),
             sampling: if self.greedy { Sampling::GREEDY } else { warm },
+            adjustments: Adjustments::default(),
+            logprobs: None,
             keys: RequestKeys::new(self.seed, 0),
             stop_ids: self.stop_ids.clone(),
             max_tokens: self.max_tokens,

@@ -77,7 +77,7 @@ fn requests(
     kind: v1::DrafterKind,
 ) -> impl Iterator<Item = v1::GenerateRequest> {
     (0..STREAMS).map(move |stream| v1::GenerateRequest {
-        sampling: Some(wire),
+        sampling: Some(wire.clone()),
         seed: Some(FIRST_SEED + (setting * STREAMS + stream) as u64),
         drafter: kind.into(),
         draft_len: Some((1 + stream % LONGEST_DRAFT) as u32),
@@ -91,11 +91,11 @@ async fn answers_follow_the_target() {
     let (mut names, mut p_values) = (Vec::new(), Vec::new());
     for (temperature, top_k, top_p, min_p) in SAMPLINGS {
         let sampling = Sampling::new(temperature, top_k, top_p, min_p).unwrap();
-        let wire = v1::Sampling { temperature, top_k, top_p: Some(top_p), min_p };
+        let wire = v1::Sampling { temperature, top_k, top_p: Some(top_p), min_p, ..v1::Sampling::default() };
         let probabilities = probabilities(&target(), &sampling);
         // All drafters of a setting at once: the verifier's passes mix their sessions.
         let first = p_values.len();
-        let all = DRAFTERS.iter().enumerate().flat_map(|(i, &kind)| requests(first + i, wire, kind));
+        let all = DRAFTERS.iter().enumerate().flat_map(|(i, &kind)| requests(first + i, wire.clone(), kind));
         let answers = answers(&cluster, all, AT_ONCE).await;
         for (kind, answers) in DRAFTERS.iter().zip(answers.chunks(STREAMS)) {
             let name = format!("T {temperature} top-k {top_k} top-p {top_p} min-p {min_p} {kind:?}");

@@ -91,6 +91,24 @@ const SPOILT: &[(Spoil, &str, &[&str])] = &[
     (|open| sampling(open).top_p = Some(f64::NAN), "sampling.top_p", &["NaN"]),
     (|open| sampling(open).min_p = -0.5, "sampling.min_p", &["-0.5", "0 and 1"]),
     (|open| sampling(open).min_p = 2.0, "sampling.min_p", &["2", "0 and 1"]),
+    (
+        |open| sampling(open).logit_bias = vec![v1::LogitBias { id: 8, bias: 1.0 }],
+        "sampling.logit_bias",
+        &["8"],
+    ),
+    (|open| sampling(open).repetition_penalty = Some(-1.0), "sampling.repetition_penalty", &["-1", "0.01"]),
+    (|open| sampling(open).presence_penalty = f64::NAN, "sampling.presence_penalty", &["NaN"]),
+    (|open| sampling(open).frequency_penalty = -3.0, "sampling.frequency_penalty", &["-3", "-2"]),
+    (|open| sampling(open).allowed_ids = vec![8], "sampling.allowed_ids", &["id 8"]),
+    (|open| sampling(open).forbidden_ids = (0..8).collect(), "sampling.forbidden_ids", &["no token"]),
+    (|open| (sampling(open).min_tokens, session(open).end_ids) = (1, vec![8]), "session.end_ids", &["id 8"]),
+    (
+        |open| (sampling(open).min_tokens, session(open).end_ids) = (1, vec![1; 129]),
+        "session.end_ids",
+        &["129", "128"],
+    ),
+    (|open| open.stop_ids = vec![8], "stop_ids", &["8"]),
+    (|open| open.logprobs = Some(21), "logprobs", &["21", "20"]),
 ];
 
 fn violations(status: &Status) -> Vec<String> {

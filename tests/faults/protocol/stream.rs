@@ -1,7 +1,7 @@
 //! Raw streams to a worker, and the messages a well-behaved orchestrator would send on them.
 
 use foretoken_engine::conversation::{DraftOpen, SessionOpen, TextHash, VerifyOpen};
-use foretoken_engine::{RequestKeys, Sampling};
+use foretoken_engine::{Adjustments, RequestKeys, Sampling};
 use foretoken_proto::v1;
 use foretoken_proto::v1::draft_worker_client::DraftWorkerClient;
 use foretoken_proto::v1::target_verifier_client::TargetVerifierClient;
@@ -136,6 +136,7 @@ fn session(id: &str, prompt: &[u32], reserve_len: usize, sampling: Sampling) -> 
         prompt: prompt.to_vec(),
         reserve_len,
         sampling,
+        adjustments: Adjustments::default(),
         model_fingerprint: String::new(),
         tokenizer_fingerprint: String::new(),
     }
@@ -148,7 +149,7 @@ pub(crate) fn verify_open(
     sampling: Sampling,
 ) -> v1::VerifyOpen {
     let session = session(id, prompt, reserve_len, sampling);
-    (&VerifyOpen { session, keys: keys().verifier(), stop_ids: Vec::new() }).into()
+    (&VerifyOpen { session, keys: keys().verifier(), stop_ids: Vec::new(), logprobs: None }).into()
 }
 
 pub(crate) fn draft_open(id: &str, prompt: &[u32], reserve_len: usize, sampling: Sampling) -> v1::DraftOpen {

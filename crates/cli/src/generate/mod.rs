@@ -81,15 +81,18 @@ async fn generate(
     let color = args.color.enabled(terminal);
     let text = (!args.json).then(|| TextWriter::new(io::stdout(), color, terminal));
     waiting.set_message("sending the prompt");
-    let mut view = LiveView::new(waiting, text);
+    let samples = args.sampling.samples as usize;
+    let mut view = LiveView::new(waiting, text, samples);
     let mut client = OrchestratorClient::new(channel);
     let call = async { client.generate(request).await.map(Response::into_inner) };
-    let answer = follow(call, &mut view, interrupts.next()).await;
+    let answer = follow(call, samples, &mut view, interrupts.next()).await;
     view.finish().or_else(|error| if reader_left(&error) { Ok(()) } else { Err(error) })?;
 
     if args.json {
-        let record = serde_json::to_string(&Record::new(&answer)).context("cannot write the record")?;
-        print(&format!("{record}\n"))?;
+        for record in Record::all(&answer) {
+            let record = serde_json::to_string(&record).context("cannot write the record")?;
+            print(&format!("{record}\n"))?;
+        }
     } else if !args.quiet {
         note(&summary::summary(&answer, args.color.enabled(io::stderr().is_terminal()), color));
     }
@@ -126,9 +129,9 @@ async fn connect(
 
 /// What the command's end tells the shell, or the user.
 async fn exit(answer: Answer, cluster: Option<&mut Cluster>) -> Result<ExitCode> {
-    let came = answer.tokens.len();
+    let came = answer.token_count();
     match answer.end {
-        End::Complete(_) | End::ReaderLeft => Ok(ExitCode::SUCCESS),
+        End::Complete | End::ReaderLeft => Ok(ExitCode::SUCCESS),
         End::Interrupted(signal) => Ok(signal.exit_code()),
         End::Unwritable(error) => Err(error).context("cannot write to standard output"),
         End::Failed(error) => {

@@ -1,15 +1,18 @@
-//! The one JSON record of `--json`.
+//! The JSON record of `--json`, one for each sample.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::stream::{Answer, Complete, End, Origin, Token};
+use super::stream::{Answer, End, Origin, Sample, Token};
 use crate::failure::CallError;
 
 /// What a run gave and cost. What only the service's closing ledger tells is `null` if the answer broke off before.
 #[derive(Debug, Serialize)]
 pub(super) struct Record<'a> {
+    /// Which of several; absent if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sample: Option<usize>,
     text: String,
     finish_reason: &'static str,
     tokens: &'a [Token],
@@ -41,33 +44,39 @@ struct ErrorRecord<'a> {
 }
 
 impl<'a> Record<'a> {
-    pub(super) fn new(answer: &'a Answer) -> Self {
-        let complete: Option<&Complete> = match &answer.end {
-            End::Complete(complete) => Some(complete),
-            _ => None,
-        };
+    /// The record of each sample.
+    pub(super) fn all(answer: &'a Answer) -> impl Iterator<Item = Self> {
+        let several = answer.samples.len() > 1;
+        let samples = answer.samples.iter().enumerate();
+        samples.map(move |(index, sample)| Self::new(answer, sample, several.then_some(index)))
+    }
+
+    fn new(answer: &'a Answer, of: &'a Sample, sample: Option<usize>) -> Self {
+        let complete = of.complete.as_ref();
         let ledger = complete.map(|complete| &complete.ledger);
         let error = match &answer.end {
+            End::Failed(_) if complete.is_some() => None,
             End::Failed(CallError { code, reason, message, .. }) => {
                 Some(ErrorRecord { code, reason: reason.as_deref(), message })
             }
             _ => None,
         };
         Self {
-            text: answer.tokens.iter().map(|token| token.text.as_str()).collect(),
-            finish_reason: match &answer.end {
-                End::Complete(complete) if complete.stopped => "stop",
-                End::Complete(_) => "length",
-                End::Failed(_) => "error",
-                End::Interrupted(_) | End::ReaderLeft | End::Unwritable(_) => "cancelled",
+            sample,
+            text: of.tokens.iter().map(|token| token.text.as_str()).collect(),
+            finish_reason: match (complete, &answer.end) {
+                (Some(complete), _) if complete.stopped => "stop",
+                (Some(_), _) => "length",
+                (None, End::Failed(_)) => "error",
+                (None, _) => "cancelled",
             },
-            tokens: &answer.tokens,
+            tokens: &of.tokens,
             prompt_tokens: answer.started.as_ref().map(|started| started.prompt_tokens),
-            output_tokens: answer.tokens.len(),
+            output_tokens: of.tokens.len(),
             target_passes: ledger.map(|ledger| ledger.target_passes),
             saved_passes: ledger.map(|ledger| ledger.saved_passes),
             drafted: ledger.map(|ledger| ledger.drafted),
-            accepted: answer.tokens.iter().filter(|token| token.origin == Origin::Accepted).count(),
+            accepted: of.tokens.iter().filter(|token| token.origin == Origin::Accepted).count(),
             draft_bytes_up: ledger.map(|ledger| ledger.draft_bytes_up),
             draft_bytes_down: ledger.map(|ledger| ledger.draft_bytes_down),
             verify_bytes_up: ledger.map(|ledger| ledger.verify_bytes_up),
@@ -88,16 +97,17 @@ fn milliseconds(duration: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stream::tests::{Seen, answer, finished, started, tokens};
+    use super::super::stream::tests::{Seen, answer, answers, finished, of_sample, started, tokens};
     use super::*;
-    use foretoken_proto::v1::{FinishReason, Ledger, Origin as Wire};
+    use foretoken_proto::v1::generate_response::Event;
+    use foretoken_proto::v1::{FinishReason, Ledger, Origin as Wire, TokenLogprob, TokenLogprobs};
     use serde_json::{Value, json};
     use tonic::Status;
 
     fn record(answer: &mut Answer) -> Value {
         answer.first_token = answer.first_token.map(|_| Duration::from_micros(1_500));
         answer.whole = Duration::from_nanos(20_000_400);
-        serde_json::to_value(Record::new(answer)).unwrap()
+        serde_json::to_value(Record::all(answer).next().unwrap()).unwrap()
     }
 
     #[tokio::test]
@@ -145,6 +155,41 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn each_sample_has_its_record() {
+        let events = vec![
+            started(),
+            of_sample(1, tokens(&[(5, "Hi", Wire::Plain)])),
+            of_sample(1, finished(FinishReason::Stop, Ledger::default())),
+            Err(Status::unavailable("gone")),
+        ];
+        let answer = answers(events, 2, &mut Seen::default()).await;
+        let records: Vec<_> =
+            Record::all(&answer).map(|record| serde_json::to_value(record).unwrap()).collect();
+        assert_eq!((&records[0]["sample"], &records[1]["sample"]), (&json!(0), &json!(1)));
+        assert_eq!(
+            (&records[0]["finish_reason"], &records[1]["finish_reason"]),
+            (&json!("error"), &json!("stop"))
+        );
+        assert_eq!((&records[1]["text"], &records[1]["error"]), (&json!("Hi"), &Value::Null));
+    }
+
+    #[tokio::test]
+    async fn log_probabilities_are_told_where_they_came() {
+        let mut event = tokens(&[(5, "Hi", Wire::Plain)]).unwrap();
+        let Some(Event::Tokens(wire)) = &mut event.event else { panic!("tokens") };
+        let top = vec![TokenLogprob { id: 6, logprob: -0.25 }];
+        wire.tokens[0].logprobs =
+            Some(TokenLogprobs { logprob: -1.5, raw_logprob: -2.5, top: top.clone(), raw_top: top });
+        let events = vec![started(), Ok(event), finished(FinishReason::Length, Ledger::default())];
+        let record = record(&mut answer(events, &mut Seen::default()).await);
+        let top = json!([{"id": 6, "logprob": -0.25}]);
+        assert_eq!(
+            record["tokens"][0]["logprobs"],
+            json!({"logprob": -1.5, "raw_logprob": -2.5, "top": top, "raw_top": top})
+        );
+    }
+
+    #[tokio::test]
     async fn an_error_keeps_what_came_and_says_why() {
         let status =
             foretoken_proto::error::Problem::new(foretoken_proto::error::Reason::VerifierLost, "gone");
@@ -167,6 +212,7 @@ mod tests {
         assert_eq!(record(&mut answer)["finish_reason"], "length");
         assert_eq!(record(&mut answer)["ttft_ms"], Value::Null);
         answer.end = End::Interrupted(crate::interrupt::Signal::Interrupt);
+        answer.samples[0].complete = None;
         assert_eq!(record(&mut answer)["finish_reason"], "cancelled");
     }
 }

@@ -1,5 +1,6 @@
 //! The text as it comes: in a terminal coloured by origin, elsewhere exactly as it is.
 
+use std::collections::VecDeque;
 use std::io::{self, Write};
 
 use foretoken_proto::v1::Started;
@@ -53,12 +54,23 @@ impl<W: Write> TextWriter<W> {
 
     /// Ends the last line for what follows in a terminal.
     fn finish(&mut self) -> io::Result<()> {
-        if self.terminal && self.line_open {
+        if self.terminal { self.end_line() } else { Ok(()) }
+    }
+
+    fn end_line(&mut self) -> io::Result<()> {
+        if self.line_open {
             self.line_open = false;
             self.out.write_all(b"\n")?;
             self.out.flush()?;
         }
         Ok(())
+    }
+
+    /// Says on a line of its own which of several samples follows.
+    fn head(&mut self, sample: usize, samples: usize) -> io::Result<()> {
+        self.end_line()?;
+        writeln!(self.out, "--- sample {} of {samples}", sample + 1)?;
+        self.out.flush()
     }
 }
 
@@ -68,11 +80,29 @@ pub(super) struct LiveView<W> {
     spinner: ProgressBar,
     /// `None` if the record is all that is to be printed.
     text: Option<TextWriter<W>>,
+    /// Samples whose text is not yet shown whole, the first of them as it comes: what waits of each, and whether it is
+    /// whole.
+    waiting: VecDeque<(Vec<Token>, bool)>,
+    samples: usize,
 }
 
 impl<W: Write> LiveView<W> {
-    pub(super) fn new(spinner: ProgressBar, text: Option<TextWriter<W>>) -> Self {
-        Self { spinner, text }
+    pub(super) fn new(spinner: ProgressBar, text: Option<TextWriter<W>>, samples: usize) -> Self {
+        Self { spinner, text, waiting: vec![(Vec::new(), false); samples].into(), samples }
+    }
+
+    /// The sample that is being shown.
+    fn current(&self) -> usize {
+        self.samples - self.waiting.len()
+    }
+
+    /// Says where a sample begins if there are several.
+    fn begin_sample(&mut self) -> io::Result<()> {
+        let (current, samples) = (self.current(), self.samples);
+        match &mut self.text {
+            Some(text) if samples > 1 && current < samples => text.head(current, samples),
+            _ => Ok(()),
+        }
     }
 
     /// Leaves the terminal ready for other output.
@@ -90,18 +120,40 @@ impl<W: Write> View for LiveView<W> {
         self.spinner.set_message(format!("{target} reads {count} prompt token{plural}"));
     }
 
-    fn tokens(&mut self, tokens: &[Token]) -> io::Result<()> {
-        match &mut self.text {
-            Some(text) => {
-                self.spinner.finish_and_clear();
-                text.write(tokens)
+    fn tokens(&mut self, sample: usize, tokens: &[Token]) -> io::Result<()> {
+        let current = self.current();
+        if self.text.is_some() && sample != current {
+            if let Some((waiting, _)) = self.waiting.get_mut(sample.wrapping_sub(current)) {
+                waiting.extend_from_slice(tokens);
             }
+            return Ok(());
+        }
+        if self.text.is_some() && !self.spinner.is_finished() {
+            self.spinner.finish_and_clear();
+            self.begin_sample()?;
+        }
+        match &mut self.text {
+            Some(text) => text.write(tokens),
             None => {
                 self.spinner.inc(tokens.len() as u64);
                 self.spinner.set_message(format!("{} tokens", self.spinner.position()));
                 Ok(())
             }
         }
+    }
+
+    fn finished(&mut self, sample: usize) -> io::Result<()> {
+        if let Some((_, whole)) = self.waiting.get_mut(sample.wrapping_sub(self.current())) {
+            *whole = true;
+        }
+        while let Some((_, true)) = self.waiting.front() {
+            self.waiting.pop_front();
+            self.begin_sample()?;
+            if let (Some(text), Some((waiting, _))) = (&mut self.text, self.waiting.front_mut()) {
+                text.write(&std::mem::take(waiting))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -110,14 +162,15 @@ mod tests {
     use super::*;
 
     fn token(text: &str, origin: Origin) -> Token {
-        Token { id: 0, text: text.to_owned(), origin }
+        Token { id: 0, text: text.to_owned(), origin, logprobs: None }
     }
 
     fn written(tokens: &[Token], color: bool, terminal: bool) -> String {
         let mut out = Vec::new();
-        let mut view = LiveView::new(ProgressBar::hidden(), Some(TextWriter::new(&mut out, color, terminal)));
+        let mut view =
+            LiveView::new(ProgressBar::hidden(), Some(TextWriter::new(&mut out, color, terminal)), 1);
         for token in tokens {
-            view.tokens(std::slice::from_ref(token)).unwrap();
+            view.tokens(0, std::slice::from_ref(token)).unwrap();
         }
         view.finish().unwrap();
         String::from_utf8(out).unwrap()
@@ -134,6 +187,24 @@ mod tests {
         ];
         assert_eq!(written(&tokens, true, true), "a\x1b[32m b\x1b[0m\x1b[33m c\x1b[0m\x1b[36m d\x1b[0m\n");
         assert_eq!(written(&tokens, false, true), "a b c d\n");
+    }
+
+    #[test]
+    fn samples_are_shown_one_behind_the_other() {
+        let mut out = Vec::new();
+        let mut view = LiveView::new(ProgressBar::hidden(), Some(TextWriter::new(&mut out, false, false)), 3);
+        let mut say = |sample, text| view.tokens(sample, &[token(text, Origin::Plain)]).unwrap();
+        say(1, "x");
+        say(0, "a");
+        say(2, "m");
+        say(0, "b");
+        view.finished(2).unwrap();
+        view.finished(0).unwrap();
+        view.tokens(1, &[token("y", Origin::Plain)]).unwrap();
+        view.finished(1).unwrap();
+        view.finish().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "--- sample 1 of 3\nab\n--- sample 2 of 3\nxy\n--- sample 3 of 3\nm");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use foretoken_proto::v1::generate_request::Prompt;
-use foretoken_proto::v1::{ChatMessage, ChatPrompt, DrafterKind, GenerateRequest, Sampling};
+use foretoken_proto::v1::{ChatMessage, ChatPrompt, DrafterKind, GenerateRequest};
 
 use crate::cli::{Drafter, GenerateArgs};
 use crate::failure::UsageError;
@@ -74,18 +74,17 @@ pub(super) fn request(
         } else {
             Prompt::Text(prompt)
         }),
-        sampling: Some(Sampling {
-            temperature: sampling.temperature,
-            top_k: sampling.top_k,
-            top_p: Some(sampling.top_p),
-            min_p: sampling.min_p,
-        }),
+        sampling: Some(sampling.wire()),
         seed: sampling.seed,
         max_tokens: Some(sampling.max_tokens),
         stop: sampling.stop.clone(),
         draft_len: args.draft_len,
         drafter: drafter.into(),
         request_id: String::new(),
+        stop_ids: sampling.stop_ids.clone(),
+        ignore_eos: sampling.ignore_eos,
+        n: Some(sampling.samples),
+        logprobs: sampling.logprobs,
     })
 }
 
@@ -100,6 +99,7 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
     use clap::Parser;
+    use foretoken_proto::v1::{LogitBias, Sampling};
 
     fn args(words: &[&str]) -> GenerateArgs {
         let words = ["foretoken", "generate"].iter().chain(words);
@@ -134,10 +134,44 @@ mod tests {
             "none",
             "--server",
             "h:1",
+            "--repetition-penalty",
+            "1.1",
+            "--presence-penalty",
+            "-0.5",
+            "--frequency-penalty",
+            "0.25",
+            "--logit-bias",
+            "5=-100,6=1.5",
+            "--min-tokens",
+            "3",
+            "--allowed-ids",
+            "1,2",
+            "--forbidden-ids",
+            "2",
+            "--stop-ids",
+            "7,8",
+            "--ignore-eos",
+            "--samples",
+            "4",
+            "--json",
+            "--logprobs",
+            "2",
             "Hi",
         ]);
         let request = request(&args, prompt(&args).unwrap(), args.models.drafter).unwrap();
-        let sampling = Sampling { temperature: 0.5, top_k: 40, top_p: Some(0.9), min_p: 0.1 };
+        let sampling = Sampling {
+            temperature: 0.5,
+            top_k: 40,
+            top_p: Some(0.9),
+            min_p: 0.1,
+            logit_bias: vec![LogitBias { id: 5, bias: -100.0 }, LogitBias { id: 6, bias: 1.5 }],
+            repetition_penalty: Some(1.1),
+            presence_penalty: -0.5,
+            frequency_penalty: 0.25,
+            min_tokens: 3,
+            allowed_ids: vec![1, 2],
+            forbidden_ids: vec![2],
+        };
         assert_eq!(
             request,
             GenerateRequest {
@@ -149,6 +183,10 @@ mod tests {
                 draft_len: Some(0),
                 drafter: DrafterKind::None.into(),
                 request_id: String::new(),
+                stop_ids: vec![7, 8],
+                ignore_eos: true,
+                n: Some(4),
+                logprobs: Some(2),
             }
         );
     }

@@ -1,4 +1,4 @@
-//! Follows one answer from the sending of the request to its end, whichever end that is.
+//! Follows a request's answer from its sending to the end, whichever end that is. An answer has one sample or several.
 
 use std::future::Future;
 use std::io;
@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use foretoken_proto::v1::generate_response::Event;
 use foretoken_proto::v1::{
-    FinishReason, GenerateResponse, Ledger, Origin as WireOrigin, SpeculationOff, Started, Tokens,
+    FinishReason, Finished, GenerateResponse, Ledger, Origin as WireOrigin, SpeculationOff, Started,
+    Token as WireToken, TokenLogprob, Tokens,
 };
 use serde::Serialize;
 use tokio::time::Instant;
@@ -28,12 +29,38 @@ pub(super) enum Origin {
 }
 
 /// A token of the answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Token {
     pub(super) id: u32,
     /// The text released by it; empty while a character or a possible stop string is incomplete.
     pub(super) text: String,
     pub(super) origin: Origin,
+    /// Where asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) logprobs: Option<Logprobs>,
+}
+
+/// How likely a token was: after all parameters, and to the model itself.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Logprobs {
+    logprob: f32,
+    raw_logprob: f32,
+    top: Vec<Alternative>,
+    raw_top: Vec<Alternative>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Alternative {
+    id: u32,
+    logprob: f32,
+}
+
+/// One of the answers to a prompt.
+#[derive(Debug, Default)]
+pub(super) struct Sample {
+    pub(super) tokens: Vec<Token>,
+    /// What the service said at its end.
+    pub(super) complete: Option<Complete>,
 }
 
 /// What came, and how it ended.
@@ -41,7 +68,8 @@ pub(super) struct Token {
 pub(super) struct Answer {
     /// What the service said before the first token.
     pub(super) started: Option<Started>,
-    pub(super) tokens: Vec<Token>,
+    /// As many as were asked for.
+    pub(super) samples: Vec<Sample>,
     pub(super) end: End,
     /// From the sending of the request to the first token.
     pub(super) first_token: Option<Duration>,
@@ -53,7 +81,7 @@ pub(super) struct Answer {
 #[derive(Debug)]
 pub(super) enum End {
     /// Whole.
-    Complete(Box<Complete>),
+    Complete,
     /// By a signal to this process.
     Interrupted(Signal),
     /// Whoever read our output has left.
@@ -79,34 +107,45 @@ pub(super) trait View {
     /// The request was taken.
     fn started(&mut self, started: &Started);
 
-    /// More of the text.
-    fn tokens(&mut self, tokens: &[Token]) -> io::Result<()>;
+    /// More of a sample's text.
+    fn tokens(&mut self, sample: usize, tokens: &[Token]) -> io::Result<()>;
+
+    /// A sample is whole.
+    fn finished(&mut self, sample: usize) -> io::Result<()>;
 }
 
-/// Makes the call and shows the answer to `view` until it ends or `interrupted` resolves. Dropping the call, which
+impl Answer {
+    /// Tokens of all samples.
+    pub(super) fn token_count(&self) -> usize {
+        self.samples.iter().map(|sample| sample.tokens.len()).sum()
+    }
+}
+
+/// Makes the call for so many samples and shows the answer to `view` until it ends or `interrupted` resolves. Dropping the call, which
 /// every end does, cancels the request.
 pub(super) async fn follow<S>(
     call: impl Future<Output = Result<S, Status>>,
+    samples: usize,
     view: &mut impl View,
     interrupted: impl Future<Output = Signal>,
 ) -> Answer
 where
     S: Stream<Item = Result<GenerateResponse, Status>> + Unpin,
 {
-    let mut follower =
-        Follower { sent: Instant::now(), started: None, tokens: Vec::new(), first_token: None };
+    let samples = (0..samples).map(|_| Sample::default()).collect();
+    let mut follower = Follower { sent: Instant::now(), started: None, samples, first_token: None };
     let end = tokio::select! {
         signal = interrupted => End::Interrupted(signal),
         end = follower.run(call, view) => end,
     };
-    let Follower { sent, started, tokens, first_token } = follower;
-    Answer { started, tokens, end, first_token, whole: sent.elapsed() }
+    let Follower { sent, started, samples, first_token } = follower;
+    Answer { started, samples, end, first_token, whole: sent.elapsed() }
 }
 
 struct Follower {
     sent: Instant,
     started: Option<Started>,
-    tokens: Vec<Token>,
+    samples: Vec<Sample>,
     first_token: Option<Duration>,
 }
 
@@ -120,8 +159,8 @@ impl Follower {
             Err(status) => return End::Failed((&status).into()),
         };
         loop {
-            let event = match events.next().await {
-                Some(Ok(response)) => response.event,
+            let (index, event) = match events.next().await {
+                Some(Ok(response)) => (response.sample as usize, response.event),
                 Some(Err(status)) => return End::Failed((&status).into()),
                 None => {
                     return End::Failed(CallError::protocol(
@@ -135,13 +174,17 @@ impl Follower {
                     self.started = Some(started);
                 }
                 Some(Event::Tokens(tokens)) => {
-                    if let Err(end) = self.take(tokens, view) {
+                    if let Err(end) = self.take(index, tokens, view) {
                         return end;
                     }
                 }
                 Some(Event::Finished(finished)) => {
-                    return complete(finished)
-                        .unwrap_or_else(|message| End::Failed(CallError::protocol(message)));
+                    if let Err(end) = self.finish(index, finished, view) {
+                        return end;
+                    }
+                    if self.samples.iter().all(|sample| sample.complete.is_some()) {
+                        return End::Complete;
+                    }
                 }
                 // An event of a later version that this one can do without.
                 None => {}
@@ -149,9 +192,20 @@ impl Follower {
         }
     }
 
-    fn take(&mut self, tokens: Tokens, view: &mut impl View) -> Result<(), End> {
-        let before = self.tokens.len();
-        for token in tokens.tokens {
+    fn sample(&mut self, index: usize) -> Result<&mut Sample, End> {
+        self.samples.get_mut(index).ok_or_else(|| {
+            End::Failed(CallError::protocol(format!(
+                "the service sent sample {index}, which nobody asked for"
+            )))
+        })
+    }
+
+    fn take(&mut self, index: usize, tokens: Tokens, view: &mut impl View) -> Result<(), End> {
+        let sent = self.sent;
+        let sample = self.sample(index)?;
+        let before = sample.tokens.len();
+        for mut token in tokens.tokens {
+            let logprobs = logprobs(&mut token);
             let origin = match token.origin() {
                 WireOrigin::Accepted => Origin::Accepted,
                 WireOrigin::Repair => Origin::Repair,
@@ -162,18 +216,42 @@ impl Follower {
                     return Err(End::Failed(CallError::protocol(text)));
                 }
             };
-            self.tokens.push(Token { id: token.id, text: token.text, origin });
+            sample.tokens.push(Token { id: token.id, text: token.text, origin, logprobs });
         }
-        let new = &self.tokens[before..];
+        let new = &sample.tokens[before..];
+        let shown = view.tokens(index, new).map_err(unwritten);
         if !new.is_empty() {
-            self.first_token.get_or_insert_with(|| self.sent.elapsed());
+            self.first_token.get_or_insert_with(|| sent.elapsed());
         }
-        view.tokens(new)
-            .map_err(|error| if reader_left(&error) { End::ReaderLeft } else { End::Unwritable(error) })
+        shown
+    }
+
+    fn finish(&mut self, index: usize, finished: Finished, view: &mut impl View) -> Result<(), End> {
+        let sample = self.sample(index)?;
+        sample.complete =
+            Some(complete(finished).map_err(|message| End::Failed(CallError::protocol(message)))?);
+        view.finished(index).map_err(unwritten)
     }
 }
 
-fn complete(finished: foretoken_proto::v1::Finished) -> Result<End, &'static str> {
+fn unwritten(error: io::Error) -> End {
+    if reader_left(&error) { End::ReaderLeft } else { End::Unwritable(error) }
+}
+
+fn logprobs(token: &mut WireToken) -> Option<Logprobs> {
+    let wire = token.logprobs.take()?;
+    let alternatives = |top: Vec<TokenLogprob>| {
+        top.into_iter().map(|TokenLogprob { id, logprob }| Alternative { id, logprob }).collect()
+    };
+    Some(Logprobs {
+        logprob: wire.logprob,
+        raw_logprob: wire.raw_logprob,
+        top: alternatives(wire.top),
+        raw_top: alternatives(wire.raw_top),
+    })
+}
+
+fn complete(finished: Finished) -> Result<Complete, &'static str> {
     let stopped = match finished.finish_reason() {
         FinishReason::Stop => true,
         FinishReason::Length => false,
@@ -183,18 +261,17 @@ fn complete(finished: foretoken_proto::v1::Finished) -> Result<End, &'static str
     };
     let ledger = finished.ledger.ok_or("the service finished without a ledger")?;
     let (drafter, speculation_off) = (finished.drafter, finished.speculation_off);
-    Ok(End::Complete(Box::new(Complete { stopped, ledger, drafter, speculation_off })))
+    Ok(Complete { stopped, ledger, drafter, speculation_off })
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use foretoken_proto::v1::{Finished, Token as WireToken};
     use std::future::{pending, ready};
 
     /// An event as the service sends it.
     pub(in crate::generate) fn event(event: Event) -> Result<GenerateResponse, Status> {
-        Ok(GenerateResponse { event: Some(event) })
+        Ok(GenerateResponse { event: Some(event), sample: 0 })
     }
 
     pub(in crate::generate) fn tokens(
@@ -204,6 +281,7 @@ pub(super) mod tests {
             id,
             text: text.to_owned(),
             origin: origin.into(),
+            logprobs: None,
         };
         event(Event::Tokens(Tokens { tokens: tokens.iter().map(wire).collect() }))
     }
@@ -221,11 +299,17 @@ pub(super) mod tests {
             self.started = true;
         }
 
-        fn tokens(&mut self, tokens: &[Token]) -> io::Result<()> {
+        fn tokens(&mut self, sample: usize, tokens: &[Token]) -> io::Result<()> {
             if let Some(kind) = self.fails {
                 return Err(kind.into());
             }
-            self.text.extend(tokens.iter().map(|token| token.text.as_str()));
+            if sample == 0 {
+                self.text.extend(tokens.iter().map(|token| token.text.as_str()));
+            }
+            Ok(())
+        }
+
+        fn finished(&mut self, _: usize) -> io::Result<()> {
             Ok(())
         }
     }
@@ -234,7 +318,23 @@ pub(super) mod tests {
         events: Vec<Result<GenerateResponse, Status>>,
         view: &mut Seen,
     ) -> Answer {
-        follow(ready(Ok(tokio_stream::iter(events))), view, pending()).await
+        answers(events, 1, view).await
+    }
+
+    pub(in crate::generate) async fn answers(
+        events: Vec<Result<GenerateResponse, Status>>,
+        samples: usize,
+        view: &mut Seen,
+    ) -> Answer {
+        follow(ready(Ok(tokio_stream::iter(events))), samples, view, pending()).await
+    }
+
+    /// The same event, of another sample.
+    pub(in crate::generate) fn of_sample(
+        sample: u32,
+        event: Result<GenerateResponse, Status>,
+    ) -> Result<GenerateResponse, Status> {
+        event.map(|event| GenerateResponse { sample, ..event })
     }
 
     pub(in crate::generate) fn started() -> Result<GenerateResponse, Status> {
@@ -260,16 +360,17 @@ pub(super) mod tests {
         let events = vec![
             started(),
             tokens(&[(1, "a", WireOrigin::Plain)]),
-            Ok(GenerateResponse { event: None }),
+            Ok(GenerateResponse::default()),
             tokens(&[(2, "b", WireOrigin::Accepted), (3, "", WireOrigin::Bonus)]),
             finished(FinishReason::Stop, ledger),
         ];
         let answer = answer(events, &mut seen).await;
         assert!(seen.started);
         assert_eq!(seen.text, "ab");
-        assert_eq!(answer.tokens.len(), 3);
+        assert_eq!(answer.token_count(), 3);
         assert!(answer.first_token.unwrap() <= answer.whole);
-        let End::Complete(complete) = answer.end else { panic!("{:?}", answer.end) };
+        assert!(matches!(answer.end, End::Complete), "{:?}", answer.end);
+        let complete = answer.samples[0].complete.as_ref().unwrap();
         assert!(complete.stopped && complete.ledger == ledger && complete.drafter == "ngram");
     }
 
@@ -291,17 +392,39 @@ pub(super) mod tests {
         ] {
             let answer =
                 answer([Some(first()), last].into_iter().flatten().collect(), &mut Seen::default()).await;
-            assert_eq!(answer.tokens[0].text, "a");
+            assert_eq!(answer.samples[0].tokens[0].text, "a");
             let End::Failed(error) = answer.end else { panic!("{:?}", answer.end) };
             assert!(error.to_string().contains(told), "{error}");
         }
     }
 
     #[tokio::test]
+    async fn samples_are_told_apart_and_the_last_to_finish_ends_the_answer() {
+        let events = vec![
+            started(),
+            of_sample(1, tokens(&[(1, "x", WireOrigin::Plain)])),
+            tokens(&[(1, "a", WireOrigin::Plain)]),
+            of_sample(1, finished(FinishReason::Stop, Ledger::default())),
+            tokens(&[(2, "b", WireOrigin::Plain)]),
+            finished(FinishReason::Length, Ledger::default()),
+        ];
+        let answer = answers(events, 2, &mut Seen::default()).await;
+        assert!(matches!(answer.end, End::Complete), "{:?}", answer.end);
+        let text = |sample: &Sample| sample.tokens.iter().map(|token| token.text.clone()).collect::<String>();
+        assert_eq!(answer.samples.iter().map(text).collect::<Vec<_>>(), ["ab", "x"]);
+        let stopped: Vec<_> =
+            answer.samples.iter().map(|sample| sample.complete.as_ref().unwrap().stopped).collect();
+        assert_eq!(stopped, [false, true]);
+        let unasked = vec![started(), of_sample(1, tokens(&[(1, "x", WireOrigin::Plain)]))];
+        let End::Failed(error) = answers(unasked, 1, &mut Seen::default()).await.end else { panic!("taken") };
+        assert!(error.to_string().contains("sample 1"), "{error}");
+    }
+
+    #[tokio::test]
     async fn an_interrupt_ends_a_call_that_hangs() {
         type Events = tokio_stream::Iter<std::vec::IntoIter<Result<GenerateResponse, Status>>>;
         let call = pending::<Result<Events, Status>>();
-        let answer = follow(call, &mut Seen::default(), ready(Signal::Interrupt)).await;
+        let answer = follow(call, 1, &mut Seen::default(), ready(Signal::Interrupt)).await;
         assert!(matches!(answer.end, End::Interrupted(Signal::Interrupt)) && answer.first_token.is_none());
     }
 

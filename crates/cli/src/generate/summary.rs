@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use foretoken_proto::v1::{Ledger, SpeculationOff};
 
-use super::stream::{Answer, Complete, End, Origin};
+use super::stream::{Answer, Complete, End, Origin, Sample};
 use crate::terminal::{Style, harmless};
 
 /// Width of the column of names.
@@ -13,28 +13,48 @@ const NAMES: usize = 12;
 /// The table below an answer, or what to say of one that broke off; `legend` explains the colours of the text above.
 pub(super) fn summary(answer: &Answer, color: bool, legend: bool) -> String {
     match &answer.end {
-        End::Complete(complete) => table(answer, complete, color, legend),
+        End::Complete => tables(answer, color, legend),
         End::Interrupted(_) => {
-            let count = answer.tokens.len();
+            let count = answer.token_count();
             format!("\ninterrupted after {count} token{}\n", if count == 1 { "" } else { "s" })
         }
         // The error has the last word, on a line of its own.
-        End::Failed(_) if !answer.tokens.is_empty() => "\n".to_owned(),
+        End::Failed(_) if answer.token_count() > 0 => "\n".to_owned(),
         End::Failed(_) | End::ReaderLeft | End::Unwritable(_) => String::new(),
     }
 }
 
-fn table(answer: &Answer, complete: &Complete, color: bool, legend: bool) -> String {
+/// The table of each sample.
+fn tables(answer: &Answer, color: bool, legend: bool) -> String {
+    let several = answer.samples.len() > 1;
+    let samples = answer.samples.iter().enumerate();
+    samples
+        .filter_map(|(index, sample)| {
+            let complete = sample.complete.as_ref()?;
+            let number = several.then(|| ("sample", (index + 1).to_string()));
+            Some(table(answer, sample, complete, number, (color, legend)))
+        })
+        .collect()
+}
+
+fn table(
+    answer: &Answer,
+    sample: &Sample,
+    complete: &Complete,
+    number: Option<(&'static str, String)>,
+    (color, legend): (bool, bool),
+) -> String {
     let ledger = &complete.ledger;
-    let mut rows = vec![
+    let mut rows: Vec<_> = number.into_iter().collect();
+    rows.extend([
         ("tokens", tokens(ledger, color && legend)),
         ("target", passes(ledger)),
         ("acceptance", acceptance(ledger)),
         ("draft link", bytes_both_ways(ledger.draft_bytes_up, ledger.draft_bytes_down)),
         ("verify link", bytes_both_ways(ledger.verify_bytes_up, ledger.verify_bytes_down)),
-        ("time", times(answer)),
+        ("time", times(answer, sample)),
         ("drafter", harmless(&complete.drafter)),
-    ];
+    ]);
     rows.extend(complete.speculation_off.iter().map(|off| ("", speculation_off(off))));
     if let Some(started) = &answer.started {
         rows.push(("seed", started.seed.to_string()));
@@ -99,10 +119,10 @@ fn bytes(count: u64) -> String {
     }
 }
 
-fn times(answer: &Answer) -> String {
+fn times(answer: &Answer, sample: &Sample) -> String {
     let Some(first) = answer.first_token else { return format!("{} in all", duration(answer.whole)) };
     let mut text = format!("first token {}, in all {}", duration(first), duration(answer.whole));
-    let (more, rest) = (answer.tokens.len() - 1, answer.whole.saturating_sub(first));
+    let (more, rest) = (sample.tokens.len().saturating_sub(1), answer.whole.saturating_sub(first));
     if more > 0 && !rest.is_zero() {
         text.push_str(&format!(", then {:.1} tokens/s", more as f64 / rest.as_secs_f64()));
     }
@@ -150,13 +170,19 @@ mod tests {
         };
         Answer {
             started: Some(Started { seed: 42, ..Started::default() }),
-            tokens: vec![Token { id: 1, text: "x".to_owned(), origin: Origin::Plain }; 10],
-            end: End::Complete(Box::new(Complete {
-                stopped: true,
-                ledger,
-                drafter: "ngram".to_owned(),
-                speculation_off: vec![off],
-            })),
+            samples: vec![Sample {
+                tokens: vec![
+                    Token { id: 1, text: "x".to_owned(), origin: Origin::Plain, logprobs: None };
+                    10
+                ],
+                complete: Some(Complete {
+                    stopped: true,
+                    ledger,
+                    drafter: "ngram".to_owned(),
+                    speculation_off: vec![off],
+                }),
+            }],
+            end: End::Complete,
             first_token: Some(Duration::from_millis(250)),
             whole: Duration::from_millis(1_150),
         }
@@ -179,6 +205,17 @@ seed        42
     }
 
     #[test]
+    fn several_samples_have_a_table_each() {
+        let mut answer = complete();
+        answer.samples.extend(complete().samples);
+        let text = summary(&answer, false, false);
+        assert!(
+            text.starts_with("\nsample      1\ntokens ") && text.contains("\n\nsample      2\n"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn the_line_of_tokens_is_the_legend() {
         let text = summary(&complete(), true, true);
         assert!(text.contains("\x1b[32m6 accepted\x1b[0m + \x1b[33m2 repair\x1b[0m"), "{text}");
@@ -188,11 +225,9 @@ seed        42
     #[test]
     fn an_answer_without_drafts_or_tokens_has_a_table_too() {
         let mut answer = complete();
-        answer.tokens.clear();
+        answer.samples[0].tokens.clear();
         answer.first_token = None;
-        if let End::Complete(complete) = &mut answer.end {
-            complete.ledger = Ledger::default();
-        }
+        answer.samples[0].complete.as_mut().unwrap().ledger = Ledger::default();
         let text = summary(&answer, false, false);
         assert!(text.contains("nothing was drafted") && text.contains("1.15 s in all"), "{text}");
         assert!(text.contains("0 saved (0 %"), "{text}");

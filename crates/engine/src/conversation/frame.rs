@@ -1,6 +1,6 @@
 //! What the orchestrator says to workers. The wire form is `proto/foretoken/v1`.
 
-use foretoken_acceptance::{CoinKey, Lattice, Sampling, VerifierKeys};
+use foretoken_acceptance::{Adjustments, CoinKey, Lattice, Sampling, VerifierKeys};
 
 use super::TextHash;
 
@@ -15,6 +15,8 @@ pub struct SessionOpen {
     pub reserve_len: usize,
     /// What makes p (and the drafter's q) from logits.
     pub sampling: Sampling,
+    /// What comes before it: bias, penalties and masks.
+    pub adjustments: Adjustments,
     /// The model expected; empty accepts any.
     pub model_fingerprint: String,
     /// The tokenizer the ids belong to; empty accepts any.
@@ -30,6 +32,8 @@ pub struct VerifyOpen {
     pub keys: VerifierKeys,
     /// Ids that end a decode run.
     pub stop_ids: Vec<u32>,
+    /// Alternatives wanted with every token's log-probabilities; none of these at all if absent.
+    pub logprobs: Option<usize>,
 }
 
 /// Opens a session at a draft worker.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::Block;
+use super::{Block, PositionLogprobs};
 
 /// A verifier's message.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,10 +82,12 @@ pub struct Verdict {
     pub overlaps: Vec<f64>,
     /// What it cost.
     pub times: WorkerTimes,
+    /// Where asked for: per position those of the drafted token and the repair, behind them those of the bonus.
+    pub logprobs: Vec<PositionLogprobs>,
 }
 
 /// One plainly decoded token.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RunToken {
     /// The frame answered.
     pub seq: u64,
@@ -97,6 +99,8 @@ pub struct RunToken {
     pub token: u32,
     /// What it cost.
     pub times: WorkerTimes,
+    /// Those of the token, where asked for.
+    pub logprobs: Option<PositionLogprobs>,
 }
 
 /// The end of a decode run.

@@ -101,20 +101,21 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
         let accepted = accepted_len(&verdict.thresholds, |i| coins.coin((start + i) as u64, epoch));
         let rejected = accepted < gamma;
         let last = if rejected {
-            (verdict.repairs[accepted], Origin::Repair)
+            (verdict.repairs[accepted], Origin::Repair, verdict.closing_logprobs(accepted))
         } else {
             let Some(bonus) = verdict.bonus else {
                 return Err(GenerateError::VerifierProtocol(
                     "a block passed whole and there is no bonus".into(),
                 ));
             };
-            (bonus, Origin::Bonus)
+            (bonus, Origin::Bonus, verdict.closing_logprobs(gamma))
         };
         let judged = (accepted + 1).min(gamma);
         self.ledger.blocks += 1;
         self.ledger.judged += judged as u32;
         self.ledger.overlap_sum += verdict.overlaps[..judged].iter().sum::<f64>();
-        let accepted_tokens = block.tokens[..accepted].iter().map(|&token| (token, Origin::Accepted));
+        let accepted_tokens = (0..accepted)
+            .map(|index| (block.tokens[index], Origin::Accepted, verdict.drafted_logprobs(index)));
         let committed = self.commit(accepted_tokens.chain([last])).await?;
         // Both workers hold the drafted tokens; those that were accepted need not be told again.
         let held = start + committed.min(accepted);
@@ -141,6 +142,7 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
                 match self.verifier_message(deadline).await? {
                     VerifyReply::Verdict(verdict) if verdict.seq == seq => {
                         check(&verdict, block, self.plan.vocab_size)
+                            .and_then(|()| verdict.check_logprobs(self.plan.logprobs, self.plan.vocab_size))
                             .map_err(GenerateError::VerifierProtocol)?;
                         return Ok(verdict);
                     }

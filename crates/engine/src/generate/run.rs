@@ -104,7 +104,10 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
                 format!("token {} is outside the vocabulary of {}", token.token, self.plan.vocab_size);
             return Err(GenerateError::VerifierProtocol(message));
         }
-        self.commit([(token.token, Origin::Plain)]).await?;
+        token
+            .check_logprobs(self.plan.logprobs, self.plan.vocab_size)
+            .map_err(GenerateError::VerifierProtocol)?;
+        self.commit([(token.token, Origin::Plain, token.token_logprobs())]).await?;
         self.verify_view.knows(self.text.len());
         Ok(())
     }

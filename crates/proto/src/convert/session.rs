@@ -1,31 +1,10 @@
-//! What both conversations share: sampling, Open, the text of a frame, refusals, timings.
+//! What both conversations share: Open, the text of a frame, refusals, timings.
 
-use foretoken_engine::Sampling;
 use foretoken_engine::conversation::{FrameText, Refusal, RefusalKind, SessionOpen, TextHash, WorkerTimes};
 
-use super::narrow;
+use super::{narrow, sampling_from_wire, sampling_to_wire};
 use crate::error::Problem;
 use crate::v1;
-
-impl From<Sampling> for v1::Sampling {
-    fn from(sampling: Sampling) -> Self {
-        Self {
-            temperature: sampling.temperature(),
-            top_k: sampling.top_k(),
-            top_p: Some(sampling.top_p()),
-            min_p: sampling.min_p(),
-        }
-    }
-}
-
-impl TryFrom<v1::Sampling> for Sampling {
-    type Error = Problem;
-
-    fn try_from(wire: v1::Sampling) -> Result<Self, Problem> {
-        Sampling::new(wire.temperature, wire.top_k, wire.top_p.unwrap_or(1.0), wire.min_p)
-            .map_err(|error| Problem::field(format!("sampling.{}", error.field), error.to_string()))
-    }
-}
 
 impl From<&SessionOpen> for v1::SessionOpen {
     fn from(open: &SessionOpen) -> Self {
@@ -33,10 +12,11 @@ impl From<&SessionOpen> for v1::SessionOpen {
             session_id: open.session_id.clone(),
             prompt: open.prompt.clone(),
             reserve_len: narrow(open.reserve_len),
-            sampling: Some(open.sampling.into()),
+            sampling: Some(sampling_to_wire(&open.sampling, &open.adjustments)),
             rule: v1::Rule::Token.into(),
             model_fingerprint: open.model_fingerprint.clone(),
             tokenizer_fingerprint: open.tokenizer_fingerprint.clone(),
+            end_ids: open.adjustments.params().end_ids.clone(),
         }
     }
 }
@@ -56,11 +36,13 @@ impl TryFrom<v1::SessionOpen> for SessionOpen {
         if wire.prompt.is_empty() {
             return Err(Problem::field("session.prompt", "prompt is empty; it needs at least one token"));
         }
+        let (sampling, adjustments) = sampling_from_wire(wire.sampling.unwrap_or_default(), wire.end_ids)?;
         Ok(Self {
             session_id: wire.session_id,
             prompt: wire.prompt,
             reserve_len: wire.reserve_len as usize,
-            sampling: wire.sampling.unwrap_or_default().try_into()?,
+            sampling,
+            adjustments,
             model_fingerprint: wire.model_fingerprint,
             tokenizer_fingerprint: wire.tokenizer_fingerprint,
         })

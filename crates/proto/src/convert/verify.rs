@@ -1,9 +1,9 @@
 //! The verifier's conversation.
 
-use foretoken_engine::VerifierKeys;
 use foretoken_engine::conversation::{
     Ask, Block, RunEnd, RunFinished, RunToken, Verdict, VerifyFrame, VerifyOpen, VerifyReply,
 };
+use foretoken_engine::{MAX_LOGPROBS, VerifierKeys};
 
 use super::session::WireRefusal;
 use super::{empty_kind, key_bytes, lattices_from_wire, lattices_to_wire, narrow, required};
@@ -21,6 +21,7 @@ impl From<&VerifyOpen> for v1::VerifyOpen {
             session: Some((&open.session).into()),
             verifier_key: open.keys.to_bytes().to_vec().into(),
             stop_ids: open.stop_ids.clone(),
+            logprobs: open.logprobs.map(narrow),
         }
     }
 }
@@ -33,10 +34,16 @@ impl TryFrom<v1::VerifyOpen> for VerifyOpen {
             let message = format!("stop_ids has {} entries; it may have {MAX_STOP_IDS}", wire.stop_ids.len());
             return Err(Problem::field("stop_ids", message));
         }
+        let logprobs = wire.logprobs.map(|top| top as usize);
+        if let Some(top) = logprobs.filter(|&top| top > MAX_LOGPROBS) {
+            let message = format!("logprobs is {top}; it must be at most {MAX_LOGPROBS}");
+            return Err(Problem::field("logprobs", message));
+        }
         Ok(Self {
             session: required(wire.session, "session")?.try_into()?,
             keys: VerifierKeys::from_bytes(key_bytes(&wire.verifier_key, "verifier_key")?),
             stop_ids: wire.stop_ids,
+            logprobs,
         })
     }
 }
@@ -82,6 +89,7 @@ impl From<VerifyReply> for v1::VerifyResponse {
                 bonus: verdict.bonus,
                 overlaps: verdict.overlaps,
                 times: Some(verdict.times.into()),
+                logprobs: verdict.logprobs.into_iter().map(Into::into).collect(),
             }),
             VerifyReply::Token(token) => Kind::Token(v1::RunToken {
                 seq: token.seq,
@@ -89,6 +97,7 @@ impl From<VerifyReply> for v1::VerifyResponse {
                 position: narrow(token.position),
                 token: token.token,
                 times: Some(token.times.into()),
+                logprobs: token.logprobs.map(Into::into),
             }),
             VerifyReply::Finished(finished) => Kind::Finished(v1::RunFinished {
                 seq: finished.seq,
@@ -122,6 +131,7 @@ impl TryFrom<v1::VerifyResponse> for VerifyReply {
                 bonus: verdict.bonus,
                 overlaps: verdict.overlaps,
                 times: verdict.times.unwrap_or_default().into(),
+                logprobs: verdict.logprobs.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
             }),
             Kind::Token(token) => Self::Token(RunToken {
                 seq: token.seq,
@@ -129,6 +139,7 @@ impl TryFrom<v1::VerifyResponse> for VerifyReply {
                 position: token.position as usize,
                 token: token.token,
                 times: token.times.unwrap_or_default().into(),
+                logprobs: token.logprobs.map(TryInto::try_into).transpose()?,
             }),
             Kind::Finished(finished) => Self::Finished(RunFinished {
                 seq: finished.seq,

@@ -1,10 +1,11 @@
 //! Engine values of every kind, for the conversions' property tests.
 
 use foretoken_engine::conversation::{
-    Ask, Block, DraftFrame, DraftOpen, DraftReply, Drafted, FrameText, Refusal, RefusalKind, RunEnd,
-    RunFinished, RunToken, SessionOpen, TextHash, Verdict, VerifyFrame, VerifyOpen, VerifyReply, WorkerTimes,
+    Ask, Block, DraftFrame, DraftOpen, DraftReply, Drafted, FrameText, PositionLogprobs, Refusal,
+    RefusalKind, RunEnd, RunFinished, RunToken, SessionOpen, TextHash, Verdict, VerifyFrame, VerifyOpen,
+    VerifyReply, WorkerTimes,
 };
-use foretoken_engine::{CoinKey, Lattice, Sampling, VerifierKeys};
+use foretoken_engine::{AdjustmentParams, Adjustments, CoinKey, Lattice, Logprobs, Sampling, VerifierKeys};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
@@ -53,13 +54,37 @@ fn sampling() -> impl Strategy<Value = Sampling> {
     )
 }
 
+fn adjustments() -> impl Strategy<Value = Adjustments> {
+    let ids = || vec(any::<u32>(), 0..5);
+    let bias = btree_map(any::<u32>(), -100f32..=100.0, 0..5).prop_map(|biases| biases.into_iter().collect());
+    let penalties = (0.01..=100.0, -2.0..=2.0, -2.0..=2.0);
+    (bias, penalties, any::<u32>(), ids(), ids(), ids()).prop_map(
+        |(logit_bias, penalties, min_tokens, end_ids, allowed_ids, forbidden_ids)| {
+            let (repetition_penalty, presence_penalty, frequency_penalty) = penalties;
+            Adjustments::new(AdjustmentParams {
+                logit_bias,
+                repetition_penalty,
+                presence_penalty,
+                frequency_penalty,
+                min_tokens,
+                end_ids,
+                allowed_ids,
+                forbidden_ids,
+            })
+            .expect("parameters in their ranges")
+        },
+    )
+}
+
 fn session_open() -> impl Strategy<Value = SessionOpen> {
-    (".{1,32}", vec(any::<u32>(), 1..40), len(), sampling(), ".{0,64}", ".{0,64}").prop_map(
-        |(session_id, prompt, reserve_len, sampling, model_fingerprint, tokenizer_fingerprint)| SessionOpen {
+    let shaped = (sampling(), adjustments());
+    (".{1,32}", vec(any::<u32>(), 1..40), len(), shaped, ".{0,64}", ".{0,64}").prop_map(
+        |(session_id, prompt, reserve_len, shaped, model_fingerprint, tokenizer_fingerprint)| SessionOpen {
             session_id,
             prompt,
             reserve_len,
-            sampling,
+            sampling: shaped.0,
+            adjustments: shaped.1,
             model_fingerprint,
             tokenizer_fingerprint,
         },
@@ -67,9 +92,15 @@ fn session_open() -> impl Strategy<Value = SessionOpen> {
 }
 
 pub(crate) fn verify_open() -> impl Strategy<Value = VerifyOpen> {
-    (session_open(), any::<[u8; 32]>(), vec(any::<u32>(), 0..=64)).prop_map(|(session, keys, stop_ids)| {
-        VerifyOpen { session, keys: VerifierKeys::from_bytes(keys), stop_ids }
-    })
+    let logprobs = prop::option::of(0..=20usize);
+    (session_open(), any::<[u8; 32]>(), vec(any::<u32>(), 0..=64), logprobs).prop_map(
+        |(session, keys, stop_ids, logprobs)| VerifyOpen {
+            session,
+            keys: VerifierKeys::from_bytes(keys),
+            stop_ids,
+            logprobs,
+        },
+    )
 }
 
 pub(crate) fn draft_open() -> impl Strategy<Value = DraftOpen> {
@@ -126,10 +157,19 @@ fn number() -> impl Strategy<Value = f64> {
     any::<f64>().prop_filter("equal to itself", |number| !number.is_nan())
 }
 
+fn position_logprobs() -> impl Strategy<Value = PositionLogprobs> {
+    let logprob = || prop_oneof![Just(f32::NEG_INFINITY), -100f32..=0.0];
+    let logprobs = move || {
+        (vec(logprob(), 0..3), vec((any::<u32>(), logprob()), 0..4))
+            .prop_map(|(tokens, top)| Logprobs { tokens, top })
+    };
+    (logprobs(), logprobs()).prop_map(|(processed, raw)| PositionLogprobs { processed, raw })
+}
+
 fn verdict() -> impl Strategy<Value = Verdict> {
     let numbers = (vec(number(), 0..9), vec(any::<u32>(), 0..9), any::<Option<u32>>(), vec(number(), 0..9));
-    (any::<[u64; 2]>(), numbers, times()).prop_map(
-        |([seq, epoch], (thresholds, repairs, bonus, overlaps), times)| Verdict {
+    (any::<[u64; 2]>(), numbers, times(), vec(position_logprobs(), 0..4)).prop_map(
+        |([seq, epoch], (thresholds, repairs, bonus, overlaps), times, logprobs)| Verdict {
             seq,
             epoch,
             thresholds,
@@ -137,6 +177,7 @@ fn verdict() -> impl Strategy<Value = Verdict> {
             bonus,
             overlaps,
             times,
+            logprobs,
         },
     )
 }
@@ -146,9 +187,9 @@ pub(crate) fn verify_reply() -> impl Strategy<Value = VerifyReply> {
     prop_oneof![
         len().prop_map(|cached_len| VerifyReply::Opened { cached_len }),
         verdict().prop_map(VerifyReply::Verdict),
-        (any::<[u64; 2]>(), len(), any::<u32>(), times()).prop_map(
-            |([seq, epoch], position, token, times)| {
-                VerifyReply::Token(RunToken { seq, epoch, position, token, times })
+        (any::<[u64; 2]>(), len(), any::<u32>(), times(), prop::option::of(position_logprobs())).prop_map(
+            |([seq, epoch], position, token, times, logprobs)| {
+                VerifyReply::Token(RunToken { seq, epoch, position, token, times, logprobs })
             }
         ),
         (any::<[u64; 2]>(), end, len())

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use foretoken_engine::conversation::{DraftOpen, FrameText, SessionOpen, TextHash, VerifyOpen};
-use foretoken_engine::{RequestKeys, Sampling};
+use foretoken_engine::{Adjustments, RequestKeys, Sampling};
 use foretoken_runtime::decoder::{Decoder, DecoderError, ModelShape, Row, SessionRows, Slot};
 use foretoken_runtime::{Event, Runtime};
 
@@ -160,13 +160,19 @@ fn session(id: &str, prompt: &[u32], reserve_len: usize) -> SessionOpen {
         prompt: prompt.to_vec(),
         reserve_len,
         sampling: warm(),
+        adjustments: Adjustments::default(),
         model_fingerprint: String::new(),
         tokenizer_fingerprint: String::new(),
     }
 }
 
 pub(crate) fn verify_open(id: &str, prompt: &[u32], reserve_len: usize) -> VerifyOpen {
-    VerifyOpen { session: session(id, prompt, reserve_len), keys: keys().verifier(), stop_ids: Vec::new() }
+    VerifyOpen {
+        session: session(id, prompt, reserve_len),
+        keys: keys().verifier(),
+        stop_ids: Vec::new(),
+        logprobs: None,
+    }
 }
 
 pub(crate) fn draft_open(id: &str, prompt: &[u32], reserve_len: usize) -> DraftOpen {
