@@ -81,7 +81,10 @@ impl<'a> Pass<'a> {
 
     /// The rows, normed where there is a norm.
     fn normed(&self, rows: Tensor, norm: Option<&Tensor>) -> Result<Tensor> {
-        norm.map_or(Ok(rows.clone()), |weight| rms_norm(&rows, weight, self.model.config.norm_eps))
+        match norm {
+            Some(weight) => rms_norm(&rows, weight, self.model.config.norm_eps),
+            None => Ok(rows),
+        }
     }
 
     fn attention(&mut self, index: usize, layer: &GraphLayer, hidden: &Tensor) -> Result<Tensor> {
