@@ -49,7 +49,7 @@ impl Gated<'_> {
 #[inline(always)]
 fn gelu_exponent<S: Simd>(s: S, x: S::F) -> S::F {
     /// `-2 √(2/π)`.
-    const SCALE: f32 = -1.595_769_1;
+    const SCALE: f32 = -1.595_769_2;
     let inner = s.fma(s.mul(s.splat(0.044_715), s.mul(x, x)), x, x);
     s.mul(s.splat(SCALE), inner)
 }
