@@ -48,7 +48,8 @@ async fn answers_drafted_from_a_table_follow_the_target() {
         let cluster = Arc::new(cluster_of(V, target(), vec![Source::Ngram(ngram)]).await);
         for (temperature, top_k, top_p, min_p) in SAMPLINGS {
             let sampling = Sampling::new(temperature, top_k, top_p, min_p).unwrap();
-            let wire = v1::Sampling { temperature, top_k, top_p: Some(top_p), min_p };
+            let wire =
+                v1::Sampling { temperature, top_k, top_p: Some(top_p), min_p, ..v1::Sampling::default() };
             let setting = FIRST_SETTING + names.len();
             let answers = answers(&cluster, requests(setting, wire, v1::DrafterKind::Ngram), AT_ONCE).await;
             let name = format!("{drafter}, T {temperature} top-k {top_k} top-p {top_p} min-p {min_p}");
