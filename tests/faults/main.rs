@@ -18,5 +18,6 @@ mod parameters;
 mod protocol;
 mod samples;
 mod support;
+mod tables;
 mod text;
 mod verifiers;

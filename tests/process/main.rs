@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a suite stops where its premises fail")]
 
+mod chat;
 mod clients;
 mod command;
 mod lifecycle;
+mod ngram;

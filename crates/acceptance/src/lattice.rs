@@ -109,15 +109,31 @@ impl Default for Lattice {
 }
 
 impl Lattice {
+    /// All on `token`, with N = 1: how a one-hot proposal is told among others.
+    #[must_use]
+    pub fn one_hot(token: u32) -> Self {
+        Self { ids: vec![token], ..Self::default() }
+    }
+
     /// Makes this the nearest lattice to `p`: its K likeliest tokens (ties: the lowest ids), renormalised, rounded by
     /// largest remainder (ties: the lowest ids); tokens that end without a share are dropped. No allocation once warm.
     ///
     /// A `shape` that [`LatticeShape::new`] would refuse is brought into range.
     pub fn fill(&mut self, p: &Distribution, shape: LatticeShape) {
+        self.fill_weights(p.iter(), shape);
+    }
+
+    /// The same of weights instead of probabilities: tokens in ascending order, each with a weight that is finite and
+    /// above 0, in any proportion to what is meant. Without any it becomes the default.
+    pub fn fill_weights(&mut self, weights: impl Iterator<Item = (u32, f64)>, shape: LatticeShape) {
         let n = shape.n.clamp(1, MAX_N);
         let k = shape.k.clamp(1, n);
         let best = &mut self.best.0;
-        select::best(p.iter(), k as usize, best);
+        select::best(weights, k as usize, best);
+        if best.is_empty() {
+            *self = Self::default();
+            return;
+        }
         best.sort_unstable_by_key(|s| s.id);
         let shares_of_one = f64::from(n) / best.iter().map(|s| s.score).sum::<f64>();
 

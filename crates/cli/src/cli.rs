@@ -10,6 +10,8 @@ use foretoken_transport::parse_duration;
 
 use crate::bench::BenchArgs;
 use crate::catalogue::DEFAULT_TARGET;
+use crate::chat::ChatArgs;
+use crate::ngram::NgramArgs;
 use crate::sampling::SamplingArgs;
 use crate::terminal::ColorChoice;
 
@@ -25,6 +27,7 @@ use crate::terminal::ColorChoice;
     after_help = "Examples:\n  \
         foretoken generate \"The capital of France is\"\n  \
         foretoken generate --chat \"Write a haiku about rain\" --temperature 0.8 --seed 7\n  \
+        foretoken chat                                      # a conversation\n  \
         foretoken up                                        # services in the foreground\n  \
         foretoken generate --server 127.0.0.1:7450 \"Hello\"  # use them\n  \
         foretoken models                                    # what can be used by name"
@@ -40,13 +43,17 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Write text that continues or answers a prompt
     Generate(Box<GenerateArgs>),
+    /// Hold a conversation
+    Chat(Box<ChatArgs>),
     /// Run the three services in the foreground, for many requests
     Up(Box<UpArgs>),
     /// Fetch a model, or check the one that is here
     Pull(PullArgs),
     /// List the models that have a name
     Models(ModelsArgs),
-    /// Measure what models cost on this machine
+    /// Build tables that draft without a model
+    Ngram(NgramArgs),
+    /// Measure what models cost on this machine, and how well drafters guess
     Bench(BenchArgs),
     /// Serve as the orchestrator
     #[command(hide = true)]
@@ -64,10 +71,21 @@ pub(crate) enum Command {
 pub(crate) enum Drafter {
     /// A small model with the target's tokenizer
     Model,
-    /// Look-up in the text so far, without weights
+    /// Look-up in the text so far and a table of n-grams, without weights
     Ngram,
     /// Nobody: plain decoding
     None,
+}
+
+impl Drafter {
+    /// As `--drafter` spells it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Ngram => "ngram",
+            Self::None => "none",
+        }
+    }
 }
 
 /// Arguments of `foretoken generate`.
@@ -119,7 +137,7 @@ pub(crate) struct GenerateArgs {
         value_name = "HOST:PORT",
         help_heading = "Models and services",
         env = "FORETOKEN_SERVER",
-        conflicts_with_all = ["target", "draft"],
+        conflicts_with_all = ["target", "draft", "ngram_table"],
     )]
     pub(crate) server: Option<String>,
 
@@ -160,6 +178,11 @@ pub(crate) struct LocalArgs {
     #[arg(long, value_name = "KIND", env = "FORETOKEN_DRAFTER")]
     pub(crate) drafter: Option<Drafter>,
 
+    /// The table that the ngram drafter has beside look-up: a file made by `foretoken ngram build`, the name of a model
+    /// whose table comes with this program, or none [default: the target's, if it has one]
+    #[arg(long, value_name = "FILE|NAME|none", env = "FORETOKEN_NGRAM_TABLE")]
+    ngram_table: Option<String>,
+
     /// How long a service may take to load its model and serve
     #[arg(
         long,
@@ -184,6 +207,11 @@ impl LocalArgs {
     /// Name or path of the draft model.
     pub(crate) fn draft(&self) -> Option<&str> {
         given(self.draft.as_ref())
+    }
+
+    /// The n-gram table that was asked for.
+    pub(crate) fn ngram_table(&self) -> Option<&str> {
+        given(self.ngram_table.as_ref())
     }
 }
 

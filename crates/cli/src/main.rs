@@ -3,8 +3,10 @@
 //! The services are subcommands that the help does not show: `generate` and `up` start this binary once for each.
 //! Nothing is decided here; see [`cli`] for what can be said and the module of each command for what it does.
 
+mod answer_log;
 mod bench;
 mod catalogue;
+mod chat;
 mod cli;
 mod cluster;
 mod failure;
@@ -12,15 +14,18 @@ mod generate;
 mod interrupt;
 mod local;
 mod models;
+mod ngram;
+mod prompts;
 mod runtime;
 mod sampling;
+mod target;
 mod terminal;
 mod up;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Parser;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use foretoken_telemetry::TelemetryConfig;
 
 use crate::cli::{Cli, Command};
@@ -28,7 +33,9 @@ use crate::failure::UsageError;
 use crate::terminal::note;
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let matches = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match run(cli.command, &matches) {
         Ok(code) => code,
         Err(error) => {
             note(&format!("error: {error:#}\n"));
@@ -37,13 +44,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<ExitCode> {
+fn run(command: Command, matches: &ArgMatches) -> Result<ExitCode> {
     let served = |()| ExitCode::SUCCESS;
     match command {
         Command::Generate(args) => with_logs(args.models.verbose, || generate::run(&args)),
+        Command::Chat(args) => with_logs(args.models.verbose, || chat::run(&args, matches)),
         Command::Up(args) => with_logs(args.models.verbose, || up::run(&args)),
         Command::Pull(args) => with_logs(false, || models::pull(&args)),
         Command::Models(args) => with_logs(false, || models::list(&args)),
+        Command::Ngram(args) => with_logs(false, || ngram::run(&args)),
         Command::Bench(args) => with_logs(false, || bench::run(&args)),
         Command::Orchestrator(args) => runtime::block_on(foretoken_orchestrator::run(*args)).map(served),
         Command::TargetVerifier(args) => runtime::block_on(foretoken_target_verifier::run(*args)).map(served),

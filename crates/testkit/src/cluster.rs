@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use foretoken_draft_worker::Source;
-use foretoken_engine::ngram::NgramConfig;
+use foretoken_draft_worker::ngram::Ngram;
 use foretoken_orchestrator::Config;
 use foretoken_proto::service_name;
-use foretoken_runtime::{Limits, Runtime, RuntimeConfig};
+use foretoken_runtime::{Runtime, RuntimeConfig};
 use foretoken_text::Tokenizer;
 use foretoken_transport::{ChannelConfig, Drain, HealthSwitch, ServerConfig, channel, wait_healthy};
 use foretoken_worker::Host;
@@ -127,7 +127,7 @@ pub async fn orchestrator(config: Config, verifiers: &[&Node], draft_workers: &[
 /// The n-gram drafter with its defaults.
 #[must_use]
 pub fn ngram() -> Source {
-    Source::Ngram { config: NgramConfig::default(), limits: Limits::default() }
+    Source::Ngram(Ngram::default())
 }
 
 /// A cluster of one verifier, one orchestrator and any draft workers, all in this process.

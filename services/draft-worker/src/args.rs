@@ -11,7 +11,7 @@ use foretoken_worker::ModelArgs;
 /// Everything a draft-worker is told.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Args {
-    /// The draft model: a .gguf file, a .safetensors file or a folder with the target's tokenizer, or `ngram` for look-up in the text without weights
+    /// The draft model: a .gguf file, a .safetensors file or a folder with the target's tokenizer, or `ngram` for drafting without weights
     #[arg(long, env = "FORETOKEN_MODEL", value_name = "PATH|ngram", default_value = "ngram")]
     pub model: DraftModel,
 
@@ -23,7 +23,12 @@ pub struct Args {
     #[arg(long, env = "FORETOKEN_NGRAM_MIN_MATCH", value_name = "TOKENS", default_value_t = 2)]
     pub ngram_min_match: usize,
 
-    /// Likeliest tokens in a draft model's proposal: more accept better and cost more bytes
+    /// An n-gram table for what look-up does not find: a file made by `foretoken ngram build`, or the name of the model
+    /// whose table comes with this program
+    #[arg(long, env = "FORETOKEN_NGRAM_TABLE", value_name = "FILE|NAME")]
+    pub ngram_table: Option<String>,
+
+    /// Likeliest tokens in a proposal: more accept better and cost more bytes
     #[arg(long, env = "FORETOKEN_LATTICE_K", value_name = "TOKENS", default_value_t = 32)]
     pub lattice_k: u32,
 
@@ -47,7 +52,7 @@ pub struct Args {
 /// What drafts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DraftModel {
-    /// Look-up in the text, without weights.
+    /// Look-up in the text and a table of n-grams, without weights.
     Ngram,
     /// A model.
     Path(PathBuf),

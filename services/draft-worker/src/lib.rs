@@ -1,12 +1,14 @@
 //! The draft-worker: a small model, or none at all, behind gRPC.
 //!
 //! [`run`] is the life of the process; [`serve`] is the service alone, on any listener and any
-//! [`Source`] of drafts, as tests use it. [`service`] only translates; [`ngram`] drafts without weights.
+//! [`Source`] of drafts, as tests use it. [`service`] only translates; [`ngram`] drafts without weights,
+//! from the text itself and from [`tables`].
 
 mod args;
 pub mod ngram;
 pub mod service;
 mod source;
+pub mod tables;
 
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,25 +1,58 @@
-//! A session that drafts by look-up in its own text.
+//! A session that drafts without weights.
 //!
 //! It follows the same conversation as a model's session, but needs no thread and no memory of replies:
-//! the same text gives the same guess, so a repeated frame gets the same answer by being answered again.
+//! the same text gives the same guess and the same coin, so a repeated frame gets the same answer by being
+//! answered again.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
 use foretoken_engine::conversation::{
     Block, DraftFrame, DraftOpen, DraftReply, Drafted, Refusal, RefusalKind, WorkerText, WorkerTimes,
 };
-use foretoken_engine::ngram::{NgramConfig, look_up};
+use foretoken_engine::ngram::{Guess, Guesser, NgramConfig, Table};
+use foretoken_engine::{CoinKey, LatticeShape, Sampling};
 use foretoken_runtime::{Event, Limits, QueueFull};
 use foretoken_worker::WorkerSession;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// One request's look-up.
+/// What drafts without weights.
+#[derive(Debug, Clone, Default)]
+pub struct Ngram {
+    /// How far and how strictly to look in the text itself.
+    pub config: NgramConfig,
+    /// What usually follows what, where the text itself says nothing.
+    pub table: Option<Arc<Table>>,
+    /// Shape of proposals drawn from the table.
+    pub lattice: LatticeShape,
+    /// Limits told to peers and kept.
+    pub limits: Limits,
+}
+
+impl Ngram {
+    /// What it is called in descriptions and answers.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        if self.table.is_some() { "ngram+table" } else { "ngram" }
+    }
+
+    /// The tokenizer that the table was counted with; empty without a table, which fits every tokenizer.
+    #[must_use]
+    pub fn tokenizer_fingerprint(&self) -> &str {
+        self.table.as_ref().map_or("", |table| &table.head().tokenizer_fingerprint)
+    }
+}
+
+/// One request's session.
 #[derive(Debug)]
 pub struct NgramSession {
-    config: NgramConfig,
     limits: Limits,
+    lattice: LatticeShape,
+    sampling: Sampling,
+    key: CoinKey,
     text: WorkerText,
+    guesser: Guesser,
     reserve_len: usize,
     replies: VecDeque<DraftReply>,
     /// Held for as long as the session counts against the limit.
@@ -29,13 +62,19 @@ pub struct NgramSession {
 impl NgramSession {
     /// A session over `open`'s prompt.
     #[must_use]
-    pub fn new(config: NgramConfig, limits: Limits, open: &DraftOpen, permit: OwnedSemaphorePermit) -> Self {
+    pub fn new(ngram: &Ngram, open: &DraftOpen, permit: OwnedSemaphorePermit) -> Self {
+        let text = WorkerText::new(&open.session.prompt);
+        let mut guesser = Guesser::new(ngram.config, ngram.table.clone());
+        guesser.follow(text.tokens(), 0);
         Self {
-            config,
-            limits,
-            text: WorkerText::new(&open.session.prompt),
+            limits: ngram.limits,
+            lattice: ngram.lattice,
+            sampling: open.session.sampling,
+            key: open.key.clone(),
+            text,
+            guesser,
             reserve_len: open.session.reserve_len,
-            replies: VecDeque::with_capacity(limits.max_window),
+            replies: VecDeque::with_capacity(ngram.limits.max_window),
             _permit: permit,
         }
     }
@@ -55,15 +94,40 @@ impl NgramSession {
                 format!("start is {}; the session reserved {} positions", frame.text.start, self.reserve_len);
             return out_of_range("text.start", message);
         }
-        self.text.agree(&frame.text)?;
+        let agreed = self.text.agree(&frame.text)?;
+        self.guesser.follow(self.text.tokens(), agreed);
         let room = self.reserve_len - frame.text.start;
-        let mut tokens = Vec::with_capacity(frame.draft_len);
-        look_up(self.config, self.text.tokens(), frame.draft_len.min(room), &mut tokens);
-        tokens.iter().for_each(|&token| self.text.push(token));
+        let block = self.block(frame.draft_len.min(room), frame.text.epoch);
         let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let times = WorkerTimes { server_us: micros, sampling_us: micros, ..WorkerTimes::default() };
         let (seq, epoch) = (frame.text.seq, frame.text.epoch);
-        Ok(Drafted { seq, epoch, block: Block { tokens, q: None }, times })
+        Ok(Drafted { seq, epoch, block, times })
+    }
+
+    /// Guesses up to `len` tokens, each one part of the text for the next. It ends where nothing is known.
+    fn block(&mut self, len: usize, epoch: u64) -> Block {
+        let mut tokens = Vec::with_capacity(len);
+        let mut q = Vec::new();
+        let mut drawn = false;
+        while tokens.len() < len {
+            // Who guesses is settled by the text, before the coin is looked at.
+            let Some(guess) = self.guesser.guess(self.text.tokens()) else { break };
+            let position = self.text.tokens().len();
+            let token = if self.sampling.is_greedy() {
+                guess.argmax()
+            } else {
+                drawn |= matches!(guess, Guess::Table(_));
+                let lattice = guess.lattice(self.sampling.temperature(), self.lattice);
+                let token = lattice.draw(self.key.word(position as u64, epoch));
+                q.push(lattice);
+                token
+            };
+            tokens.push(token);
+            self.text.push(token);
+            self.guesser.follow(self.text.tokens(), position);
+        }
+        // Where all are one-hot nothing need be told.
+        Block { tokens, q: drawn.then_some(q) }
     }
 }
 

@@ -23,7 +23,7 @@ pub struct DraftService {
     source: Source,
     drain: Drain,
     max_message_bytes: usize,
-    /// Sessions that n-gram look-up may still open; a model's runtime counts its own.
+    /// Sessions that drafting without weights may still open; a model's runtime counts its own.
     ngram_sessions: Arc<Semaphore>,
 }
 
@@ -32,7 +32,7 @@ impl DraftService {
     #[must_use]
     pub fn new(source: Source, drain: Drain, max_message_bytes: usize) -> Self {
         let sessions = match &source {
-            Source::Ngram { limits, .. } => limits.max_sessions,
+            Source::Ngram(ngram) => ngram.limits.max_sessions,
             Source::Model(_) => 0,
         };
         Self { source, drain, max_message_bytes, ngram_sessions: Arc::new(Semaphore::new(sessions)) }
@@ -57,7 +57,12 @@ impl DraftService {
                 let session = host.runtime.open_draft(open).await.map_err(|error| open_problem(&error))?;
                 Ok(bridge(session, incoming, self.drain.clone()))
             }
-            Source::Ngram { config, limits } => {
+            Source::Ngram(ngram) => {
+                let (ours, expected) = (ngram.tokenizer_fingerprint(), &open.session.tokenizer_fingerprint);
+                if !ours.is_empty() {
+                    check_tokenizer("the n-gram table", ours, expected)?;
+                }
+                let limits = ngram.limits;
                 let permit = Arc::clone(&self.ngram_sessions).try_acquire_owned().map_err(|_| {
                     Problem::new(
                         Reason::SessionsFull,
@@ -65,7 +70,7 @@ impl DraftService {
                     )
                     .retry_after(Duration::from_millis(500))
                 })?;
-                let session = NgramSession::new(*config, *limits, &open, permit);
+                let session = NgramSession::new(ngram, &open, permit);
                 Ok(bridge(session, incoming, self.drain.clone()))
             }
         }
@@ -89,7 +94,7 @@ impl DraftWorker for DraftService {
     ) -> Result<Response<Self::TokenizerStream>, Status> {
         let chunks = match &self.source {
             Source::Model(host) => tokenizer_chunks(&host.tokenizer.to_bundle()),
-            Source::Ngram { .. } => Vec::new(),
+            Source::Ngram(_) => Vec::new(),
         };
         Ok(Response::new(tokio_stream::iter(chunks)))
     }

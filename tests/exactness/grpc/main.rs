@@ -1,6 +1,7 @@
 //! Exactness, end to end: real services over real gRPC on models whose probabilities are known.
 //!
 //! * [`served`]: answers follow the enumerated probabilities, for every sampling parameter and drafter;
+//! * [`tables`]: so do those drafted from a table of n-grams, whose q is its own;
 //! * [`rules`]: the same test through the round loop passes the exact rule and catches the field's wrong ones;
 //! * [`overlaps`]: drafted tokens are accepted as often as Σ min(p, q) says, position by position;
 //! * [`seeds`]: equal seeds replay, different ones differ, absent ones are chosen and told;
@@ -25,3 +26,4 @@ mod rules;
 mod seeds;
 mod served;
 mod services;
+mod tables;

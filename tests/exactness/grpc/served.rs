@@ -14,7 +14,7 @@ use crate::services::{AT_ONCE, answers, cluster};
 const STREAMS: usize = 9;
 const SEQUENCES_IN_A_STREAM: usize = 4_480;
 /// What a setting must reach at least.
-const SEQUENCES: u64 = 40_000;
+pub(crate) const SEQUENCES: u64 = 40_000;
 const LONGEST_DRAFT: usize = 3;
 
 /// Of setting 0, stream 0; each other stream has its own. Fixed before the first run and never picked again.
@@ -37,15 +37,15 @@ const DRAFTERS: [v1::DrafterKind; 3] =
 
 /// What a setting's answers came to.
 #[derive(Default)]
-struct Sums {
-    drafted: u32,
-    accepted: u32,
+pub(crate) struct Sums {
+    pub(crate) drafted: u32,
+    pub(crate) accepted: u32,
     judged: u32,
     overlap: f64,
 }
 
 impl Sums {
-    fn of(answers: &[Answer]) -> Self {
+    pub(crate) fn of(answers: &[Answer]) -> Self {
         answers.iter().map(Answer::ledger).fold(Self::default(), |sums, ledger| Self {
             drafted: sums.drafted + ledger.drafted,
             accepted: sums.accepted + ledger.accepted,
@@ -54,7 +54,7 @@ impl Sums {
         })
     }
 
-    fn acceptance(&self) -> String {
+    pub(crate) fn acceptance(&self) -> String {
         match self.drafted {
             0 => "none".into(),
             drafted => format!("{:.3}", f64::from(self.accepted) / f64::from(drafted)),
@@ -63,7 +63,7 @@ impl Sums {
 
     /// The acceptance is Σ min(p, q), within five standard deviations. The ledger has no Σ β(1 − β); by concavity it
     /// is at most n times what the mean β gives.
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         let n = f64::from(self.judged);
         let deviation = (self.overlap * (1.0 - self.overlap / n)).max(0.0).sqrt();
         let apart = (f64::from(self.accepted) - self.overlap).abs();
@@ -71,7 +71,7 @@ impl Sums {
     }
 }
 
-fn requests(
+pub(crate) fn requests(
     setting: usize,
     wire: v1::Sampling,
     kind: v1::DrafterKind,

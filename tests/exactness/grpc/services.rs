@@ -12,6 +12,7 @@ use foretoken_testkit::client::{Answer, generate};
 use foretoken_testkit::cluster::{Cluster, host, ngram};
 use foretoken_testkit::table::{Table, TableModel};
 use foretoken_testkit::vocabulary::letters;
+use foretoken_worker::Host;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -23,11 +24,17 @@ const CONTEXT: usize = 1 << 20;
 
 /// A verifier over `target`, a draft worker over `draft`, and one that looks up n-grams.
 pub(crate) async fn cluster(vocab: usize, target: Table, draft: Table) -> Cluster {
-    let tokenizer = letters(vocab, false).unwrap();
+    cluster_of(vocab, target, vec![ngram(), Source::Model(served("draft", vocab, draft))]).await
+}
+
+/// A verifier over `target`, and these drafters.
+pub(crate) async fn cluster_of(vocab: usize, target: Table, drafts: Vec<Source>) -> Cluster {
+    Cluster::start(served("target", vocab, target), drafts, patient()).await
+}
+
+fn served(name: &str, vocab: usize, table: Table) -> Host {
     let config = RuntimeConfig { kv_tokens: Some(64 * CONTEXT), ..RuntimeConfig::default() };
-    let served = |name, table| host(TableModel::new(name, vocab, CONTEXT, table), &tokenizer, &config);
-    let drafts = vec![ngram(), Source::Model(served("draft", draft))];
-    Cluster::start(served("target", target), drafts, patient()).await
+    host(TableModel::new(name, vocab, CONTEXT, table), &letters(vocab, false).unwrap(), &config)
 }
 
 /// A busy machine is no fault here: no drafter is given up for being slow.

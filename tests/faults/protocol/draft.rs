@@ -115,12 +115,12 @@ async fn look_up_follows_the_same_conversation() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_has_so_many_sessions() {
-    use foretoken_engine::ngram::NgramConfig;
+    use foretoken_draft_worker::ngram::Ngram;
     use foretoken_runtime::Limits;
     let limits = Limits { max_sessions: 2, ..Limits::default() };
     let config = RuntimeConfig { limits, ..RuntimeConfig::default() };
     let sources = [
-        foretoken_draft_worker::Source::Ngram { config: NgramConfig::default(), limits },
+        foretoken_draft_worker::Source::Ngram(Ngram { limits, ..Ngram::default() }),
         foretoken_draft_worker::Source::Model(model("draft", random_table(2, VOCAB, 0), &config)),
     ];
     for source in sources {

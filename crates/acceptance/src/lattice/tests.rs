@@ -156,3 +156,25 @@ fn refilling_does_not_move_or_grow_a_buffer() {
         assert_eq!(buffers(&lattice), warm);
     }
 }
+
+#[test]
+fn weights_in_any_proportion_make_the_same_lattice() {
+    let shape = LatticeShape::new(3, 7).unwrap();
+    let probs = [0.125, 0.0, 0.5, 0.375];
+    let right = filled(&Distribution::from_probs(&probs), 3, 7);
+    let mut lattice = Lattice::default();
+    lattice.fill_weights([(0, 1.0), (2, 4.0), (3, 3.0)].into_iter(), shape);
+    assert_eq!(lattice, right);
+    lattice.fill_weights(std::iter::empty(), shape);
+    assert_eq!(lattice, Lattice::default());
+}
+
+#[test]
+fn a_one_hot_lattice_always_gives_its_token() {
+    let lattice = Lattice::one_hot(9);
+    assert_eq!((lattice.prob(9), lattice.prob(8), lattice.n()), (1.0, 0.0, 1));
+    for word in [0, 1 << 63, u64::MAX] {
+        assert_eq!(lattice.draw(word), 9);
+    }
+    assert_eq!(Lattice::from_parts(vec![9], vec![1], 10).unwrap(), lattice);
+}

@@ -1,5 +1,7 @@
 //! Arguments of `foretoken bench`.
 
+use std::path::PathBuf;
+
 use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 use foretoken_model::Precision;
@@ -19,6 +21,60 @@ pub(crate) struct BenchArgs {
 pub(crate) enum BenchCommand {
     /// Time one pass over m rows, T(m), against the memory's speed
     Pass(PassArgs),
+    /// Compare drafters without weights on a file of prompts: tokens a round, and how often guesses stand
+    Drafters(DraftersArgs),
+}
+
+/// Arguments of `foretoken bench drafters`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Greedy text does not depend on who drafts. So every prompt is answered once, many at a time, and each drafter is \
+        replayed against the answers: look-up in the text, the table, and look-up with the table behind it.\n\n\
+        Examples:\n  \
+        foretoken bench drafters --prompts questions.jsonl\n  \
+        foretoken bench drafters --prompts questions.txt --ngram-table my.ngram --answers kept.answers --json"
+)]
+pub(crate) struct DraftersArgs {
+    /// Prompts, one a line, plain or JSON with `prompt` or `turns` and perhaps a `category`
+    #[arg(long, value_name = "FILE")]
+    pub(super) prompts: PathBuf,
+
+    /// The model that answers: a name (see `foretoken models`), a GGUF file, or a folder with safetensors
+    #[arg(long, value_name = "MODEL", default_value = DEFAULT_TARGET, env = "FORETOKEN_TARGET")]
+    pub(super) model: String,
+
+    /// The table, a file or the name of the model whose table comes with this program [default: the model's, if it has
+    /// one]
+    #[arg(long, value_name = "FILE|NAME", env = "FORETOKEN_NGRAM_TABLE")]
+    pub(super) ngram_table: Option<String>,
+
+    /// Tokens drafted per round
+    #[arg(long, value_name = "N", default_value = "4", value_parser = count::<1>())]
+    pub(super) draft_len: usize,
+
+    /// Longest answer, in tokens
+    #[arg(long, short = 'n', value_name = "N", default_value = "64", value_parser = count::<2>())]
+    pub(super) max_tokens: usize,
+
+    /// Take prompts as they are, without the model's chat template
+    #[arg(long)]
+    pub(super) raw: bool,
+
+    /// Keep the answers in this file, and use those it holds
+    #[arg(long, value_name = "FILE")]
+    pub(super) answers: Option<PathBuf>,
+
+    /// Answers in work at once
+    #[arg(long, value_name = "N", default_value = "16", value_parser = count::<1>())]
+    pub(super) sessions: usize,
+
+    /// Threads of a pass [default: all processors]
+    #[arg(long, value_name = "N", env = "FORETOKEN_THREADS")]
+    pub(super) threads: Option<usize>,
+
+    /// Print a JSON array
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 /// Arguments of `foretoken bench pass`.

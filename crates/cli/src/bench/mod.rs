@@ -1,12 +1,15 @@
 //! `foretoken bench`: what the models cost on this machine.
 //!
-//! Here is what is put together: models are resolved and loaded, measured, and told. The parts are `passes` (times
-//! of passes), `memory` (the bound they are held against) and `report` (tables, bars and JSON). Nothing here serves
-//! or samples: a decoder is driven directly, without the runtime's thread and queue.
+//! Here is what is put together for `bench pass`: models are resolved and loaded, measured, and told. The parts are
+//! `passes` (times of passes), `memory` (the bound they are held against) and `report` (tables, bars and JSON). Nothing
+//! of that serves or samples: a decoder is driven directly, without the runtime's thread and queue. `drafters` is
+//! `bench drafters`, and `replay` what it measures by.
 
 mod args;
+mod drafters;
 mod memory;
 mod passes;
+mod replay;
 mod report;
 
 use std::io::{self, IsTerminal};
@@ -36,6 +39,7 @@ const WARM_PASSES: usize = 4;
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode> {
     match &args.command {
         BenchCommand::Pass(args) => pass(args),
+        BenchCommand::Drafters(args) => drafters::run(args),
     }
 }
 

@@ -29,8 +29,8 @@ const NGRAM: &str = "ngram";
 pub(crate) enum Drafting {
     /// Nobody: plain decoding.
     None,
-    /// Look-up in the text so far.
-    Ngram,
+    /// Look-up in the text so far, and the table of this name or file.
+    Ngram(Option<String>),
     /// The model in this file or folder.
     Model(PathBuf),
 }
@@ -64,12 +64,15 @@ impl Plan {
         let verifier = self.spec(TARGET_VERIFIER, service_name::TARGET_VERIFIER, ANY_PORT);
         let verifier = with(verifier, "--model", &self.target);
         let mut specs = numbered(&verifier, self.verifiers);
-        let model = match &self.drafting {
+        let drafter = self.spec(DRAFT_WORKER, service_name::DRAFT_WORKER, ANY_PORT);
+        let drafter = match &self.drafting {
             Drafting::None => return specs,
-            Drafting::Ngram => NGRAM.into(),
-            Drafting::Model(path) => path.clone().into_os_string(),
+            // Also without a table: the variable of the same meaning must not bring one in.
+            Drafting::Ngram(table) => {
+                with(with(drafter, "--model", NGRAM), "--ngram-table", table.as_deref().unwrap_or_default())
+            }
+            Drafting::Model(path) => with(drafter, "--model", path),
         };
-        let drafter = with(self.spec(DRAFT_WORKER, service_name::DRAFT_WORKER, ANY_PORT), "--model", model);
         specs.extend(numbered(&drafter, self.draft_workers));
         specs
     }
@@ -122,7 +125,7 @@ mod tests {
     fn plan() -> Plan {
         Plan {
             target: "/models/-target.gguf".into(),
-            drafting: Drafting::Ngram,
+            drafting: Drafting::Ngram(Some("a.ngram".to_owned())),
             verifiers: 1,
             draft_workers: 1,
             listen: ANY_PORT,
@@ -143,7 +146,7 @@ mod tests {
         let common = "--announce --exit-on-stdin-close --listen=127.0.0.1:0 --drain-timeout=2000ms";
         let workers = plan.workers();
         assert_eq!(words(&workers[0]), format!("target-verifier {common} --model=/models/-target.gguf"));
-        assert_eq!(words(&workers[1]), format!("draft-worker {common} --model=ngram"));
+        assert_eq!(words(&workers[1]), format!("draft-worker {common} --model=ngram --ngram-table=a.ngram"));
         assert_eq!(workers.len(), 2);
 
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));

@@ -4,10 +4,10 @@
 //! given, the answer streams, and whatever end it takes the services end before the command does.
 
 mod record;
-mod render;
-mod request;
-mod stream;
-mod summary;
+pub(crate) mod render;
+pub(crate) mod request;
+pub(crate) mod stream;
+pub(crate) mod summary;
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ use tonic::transport::Channel;
 use self::record::Record;
 use self::render::{LiveView, TextWriter};
 use self::stream::{Answer, End, follow};
-use crate::cli::GenerateArgs;
+use crate::cli::{Drafter, GenerateArgs, LocalArgs};
 use crate::cluster::{ANY_PORT, Cluster, Plan};
 use crate::interrupt::Interrupts;
 use crate::terminal::{note, print, progress, reader_left, spinner};
@@ -47,21 +47,25 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<ExitCode> {
     } else {
         let drafter = local::drafter(&args.models)?;
         let request = request::request(args, prompt, Some(drafter))?;
-        let (target, drafting) = local::models(&args.models, drafter, &progress)?;
-        let plan = Plan {
-            target,
-            drafting,
-            verifiers: 1,
-            draft_workers: 1,
-            listen: ANY_PORT,
-            draft_len: None,
-            show_logs: args.models.verbose,
-            start_timeout: args.models.start_timeout,
-            drain: DRAIN,
-        };
-        (request, Some(plan))
+        (request, Some(plan(&args.models, drafter, &progress)?))
     };
     runtime::block_on(generate(args, request, plan, &progress))
+}
+
+/// Services for one client, for as long as its command runs.
+pub(crate) fn plan(models: &LocalArgs, drafter: Drafter, progress: &MultiProgress) -> Result<Plan> {
+    let (target, drafting) = local::models(models, drafter, progress)?;
+    Ok(Plan {
+        target,
+        drafting,
+        verifiers: 1,
+        draft_workers: 1,
+        listen: ANY_PORT,
+        draft_len: None,
+        show_logs: models.verbose,
+        start_timeout: models.start_timeout,
+        drain: DRAIN,
+    })
 }
 
 async fn generate(
@@ -73,7 +77,7 @@ async fn generate(
     let mut interrupts = Interrupts::listen().context("cannot wait for signals")?;
     let waiting = spinner(progress, "");
     let (channel, mut cluster) = tokio::select! {
-        connected = connect(args, plan, &waiting) => connected?,
+        connected = connect(args.server.as_deref(), plan, &waiting) => connected?,
         signal = interrupts.next() => return Ok(signal.exit_code()),
     };
 
@@ -109,8 +113,8 @@ async fn generate(
 }
 
 /// A channel to the orchestrator, and the cluster it belongs to if that was started here.
-async fn connect(
-    args: &GenerateArgs,
+pub(crate) async fn connect(
+    server: Option<&str>,
     plan: Option<Plan>,
     waiting: &ProgressBar,
 ) -> Result<(Channel, Option<Cluster>)> {
@@ -118,13 +122,21 @@ async fn connect(
         let cluster = Cluster::start(&plan, |stage| waiting.set_message(stage.to_owned())).await?;
         return Ok((cluster.channel(), Some(cluster)));
     }
-    let server = args.server.as_deref().unwrap_or_default();
+    let server = server.unwrap_or_default();
     waiting.set_message(format!("connecting to {server}"));
     let channel = channel(server, &ChannelConfig::default())?;
     wait_healthy(channel.clone(), service_name::ORCHESTRATOR, SERVER_TIMEOUT)
         .await
         .with_context(|| format!("cannot use the server {server}"))?;
     Ok((channel, None))
+}
+
+/// The death of a service started here that may be behind a failed call.
+pub(crate) async fn death(cluster: Option<&mut Cluster>) -> Option<String> {
+    match cluster {
+        Some(cluster) => cluster.recent_death().await,
+        None => None,
+    }
 }
 
 /// What the command's end tells the shell, or the user.
@@ -135,11 +147,7 @@ async fn exit(answer: Answer, cluster: Option<&mut Cluster>) -> Result<ExitCode>
         End::Interrupted(signal) => Ok(signal.exit_code()),
         End::Unwritable(error) => Err(error).context("cannot write to standard output"),
         End::Failed(error) => {
-            let death = match cluster {
-                Some(cluster) => cluster.recent_death().await,
-                None => None,
-            };
-            let error = match death {
+            let error = match death(cluster).await {
                 Some(death) => anyhow!("{error}\n{death}"),
                 None => error.into(),
             };

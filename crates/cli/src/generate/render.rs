@@ -11,7 +11,7 @@ use crate::terminal::{Style, harmless};
 
 impl Origin {
     /// The colour of text of this origin.
-    pub(super) fn style(self) -> Style {
+    pub(crate) fn style(self) -> Style {
         match self {
             Self::Accepted => Style::Green,
             Self::Repair => Style::Yellow,
@@ -23,7 +23,7 @@ impl Origin {
 
 /// Writes the text of tokens.
 #[derive(Debug)]
-pub(super) struct TextWriter<W> {
+pub(crate) struct TextWriter<W> {
     out: W,
     /// Mark each token's origin.
     color: bool,
@@ -34,7 +34,7 @@ pub(super) struct TextWriter<W> {
 }
 
 impl<W: Write> TextWriter<W> {
-    pub(super) fn new(out: W, color: bool, terminal: bool) -> Self {
+    pub(crate) fn new(out: W, color: bool, terminal: bool) -> Self {
         Self { out, color, terminal, line_open: false }
     }
 
@@ -76,7 +76,7 @@ impl<W: Write> TextWriter<W> {
 
 /// A spinner until the first token, then the text, unless it is kept for the record.
 #[derive(Debug)]
-pub(super) struct LiveView<W> {
+pub(crate) struct LiveView<W> {
     spinner: ProgressBar,
     /// `None` if the record is all that is to be printed.
     text: Option<TextWriter<W>>,
@@ -87,7 +87,7 @@ pub(super) struct LiveView<W> {
 }
 
 impl<W: Write> LiveView<W> {
-    pub(super) fn new(spinner: ProgressBar, text: Option<TextWriter<W>>, samples: usize) -> Self {
+    pub(crate) fn new(spinner: ProgressBar, text: Option<TextWriter<W>>, samples: usize) -> Self {
         Self { spinner, text, waiting: vec![(Vec::new(), false); samples].into(), samples }
     }
 
@@ -106,7 +106,7 @@ impl<W: Write> LiveView<W> {
     }
 
     /// Leaves the terminal ready for other output.
-    pub(super) fn finish(mut self) -> io::Result<()> {
+    pub(crate) fn finish(mut self) -> io::Result<()> {
         self.spinner.finish_and_clear();
         self.text.as_mut().map_or(Ok(()), TextWriter::finish)
     }

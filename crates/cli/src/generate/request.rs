@@ -10,6 +10,7 @@ use foretoken_proto::v1::{ChatMessage, ChatPrompt, DrafterKind, GenerateRequest}
 
 use crate::cli::{Drafter, GenerateArgs};
 use crate::failure::UsageError;
+use crate::sampling::SamplingArgs;
 
 /// Stop strings that a request may have.
 const MAX_STOPS: usize = 16;
@@ -57,7 +58,18 @@ pub(super) fn request(
     prompt: String,
     drafter: Option<Drafter>,
 ) -> Result<GenerateRequest> {
-    let sampling = &args.sampling;
+    let prompt =
+        if args.chat { Prompt::Chat(chat(args.system.clone(), prompt)) } else { Prompt::Text(prompt) };
+    assemble(prompt, &args.sampling, args.draft_len, drafter)
+}
+
+/// The request for any prompt.
+pub(crate) fn assemble(
+    prompt: Prompt,
+    sampling: &SamplingArgs,
+    draft_len: Option<u32>,
+    drafter: Option<Drafter>,
+) -> Result<GenerateRequest> {
     if sampling.stop.len() > MAX_STOPS {
         let text = format!("--stop is given {} times; at most {MAX_STOPS} are taken", sampling.stop.len());
         return Err(UsageError(text).into());
@@ -69,16 +81,12 @@ pub(super) fn request(
         None => DrafterKind::Unspecified,
     };
     Ok(GenerateRequest {
-        prompt: Some(if args.chat {
-            Prompt::Chat(chat(args.system.clone(), prompt))
-        } else {
-            Prompt::Text(prompt)
-        }),
+        prompt: Some(prompt),
         sampling: Some(sampling.wire()),
         seed: sampling.seed,
         max_tokens: Some(sampling.max_tokens),
         stop: sampling.stop.clone(),
-        draft_len: args.draft_len,
+        draft_len,
         drafter: drafter.into(),
         request_id: String::new(),
         stop_ids: sampling.stop_ids.clone(),

@@ -21,28 +21,32 @@ use crate::terminal::reader_left;
 /// How a token came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Origin {
+pub(crate) enum Origin {
+    /// Drafted, and it stands.
     Accepted,
+    /// In place of a draft that does not.
     Repair,
+    /// Behind a block that stands whole.
     Bonus,
+    /// Decoded without a draft.
     Plain,
 }
 
 /// A token of the answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Token {
-    pub(super) id: u32,
+pub(crate) struct Token {
+    pub(crate) id: u32,
     /// The text released by it; empty while a character or a possible stop string is incomplete.
-    pub(super) text: String,
-    pub(super) origin: Origin,
+    pub(crate) text: String,
+    pub(crate) origin: Origin,
     /// Where asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) logprobs: Option<Logprobs>,
+    pub(crate) logprobs: Option<Logprobs>,
 }
 
 /// How likely a token was: after all parameters, and to the model itself.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Logprobs {
+pub(crate) struct Logprobs {
     logprob: f32,
     raw_logprob: f32,
     top: Vec<Alternative>,
@@ -57,29 +61,29 @@ struct Alternative {
 
 /// One of the answers to a prompt.
 #[derive(Debug, Default)]
-pub(super) struct Sample {
-    pub(super) tokens: Vec<Token>,
+pub(crate) struct Sample {
+    pub(crate) tokens: Vec<Token>,
     /// What the service said at its end.
-    pub(super) complete: Option<Complete>,
+    pub(crate) complete: Option<Complete>,
 }
 
 /// What came, and how it ended.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// What the service said before the first token.
-    pub(super) started: Option<Started>,
+    pub(crate) started: Option<Started>,
     /// As many as were asked for.
-    pub(super) samples: Vec<Sample>,
-    pub(super) end: End,
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) end: End,
     /// From the sending of the request to the first token.
-    pub(super) first_token: Option<Duration>,
+    pub(crate) first_token: Option<Duration>,
     /// From the sending of the request to the end.
-    pub(super) whole: Duration,
+    pub(crate) whole: Duration,
 }
 
 /// How an answer ended.
 #[derive(Debug)]
-pub(super) enum End {
+pub(crate) enum End {
     /// Whole.
     Complete,
     /// By a signal to this process.
@@ -94,16 +98,16 @@ pub(super) enum End {
 
 /// What the service says at the end of a whole answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Complete {
+pub(crate) struct Complete {
     /// Whether an end-of-text token or a stop string ended it; otherwise it is as long as it may be.
-    pub(super) stopped: bool,
-    pub(super) ledger: Ledger,
-    pub(super) drafter: String,
-    pub(super) speculation_off: Vec<SpeculationOff>,
+    pub(crate) stopped: bool,
+    pub(crate) ledger: Ledger,
+    pub(crate) drafter: String,
+    pub(crate) speculation_off: Vec<SpeculationOff>,
 }
 
 /// Sees an answer while it comes.
-pub(super) trait View {
+pub(crate) trait View {
     /// The request was taken.
     fn started(&mut self, started: &Started);
 
@@ -116,14 +120,14 @@ pub(super) trait View {
 
 impl Answer {
     /// Tokens of all samples.
-    pub(super) fn token_count(&self) -> usize {
+    pub(crate) fn token_count(&self) -> usize {
         self.samples.iter().map(|sample| sample.tokens.len()).sum()
     }
 }
 
 /// Makes the call for so many samples and shows the answer to `view` until it ends or `interrupted` resolves. Dropping the call, which
 /// every end does, cancels the request.
-pub(super) async fn follow<S>(
+pub(crate) async fn follow<S>(
     call: impl Future<Output = Result<S, Status>>,
     samples: usize,
     view: &mut impl View,

@@ -11,7 +11,7 @@ use crate::terminal::{Style, harmless};
 const NAMES: usize = 12;
 
 /// The table below an answer, or what to say of one that broke off; `legend` explains the colours of the text above.
-pub(super) fn summary(answer: &Answer, color: bool, legend: bool) -> String {
+pub(crate) fn summary(answer: &Answer, color: bool, legend: bool) -> String {
     match &answer.end {
         End::Complete => tables(answer, color, legend),
         End::Interrupted(_) => {
@@ -129,12 +129,14 @@ fn times(answer: &Answer, sample: &Sample) -> String {
     text
 }
 
-fn duration(duration: Duration) -> String {
+/// A time as people read it.
+pub(crate) fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
 }
 
-fn speculation_off(off: &SpeculationOff) -> String {
+/// Where and why nobody drafted.
+pub(crate) fn speculation_off(off: &SpeculationOff) -> String {
     let until = off.until_token.map(|token| format!(" to {token}")).unwrap_or_default();
     format!("off from token {}{until}: {} ({})", off.at_token, harmless(&off.message), harmless(&off.reason))
 }

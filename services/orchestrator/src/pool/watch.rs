@@ -85,8 +85,12 @@ pub(super) async fn draft_worker(pool: Weak<Inner>, worker: Arc<Worker>) {
         if theirs.is_empty() || *theirs == target.description.tokenizer_fingerprint {
             return Ok(description);
         }
-        let tokenizer = read_tokenizer(client.tokenizer(TokenizerRequest {}).await?.into_inner()).await?;
-        let message = mismatch(&target, &description, &tokenizer);
+        let message = if description.model_fingerprint.is_empty() {
+            table_mismatch(&target, &description)
+        } else {
+            let bundle = client.tokenizer(TokenizerRequest {}).await?.into_inner();
+            mismatch(&target, &description, &read_tokenizer(bundle).await?)
+        };
         Err(Unfit {
             description: Some(Box::new(description)),
             ..Unfit::new(Reason::TokenizerMismatch.as_str(), message)
@@ -150,6 +154,21 @@ fn mismatch(target: &Target, theirs: &WorkerDescription, tokenizer: &Tokenizer) 
         ours.vocab_size,
         ours.tokenizer_fingerprint,
         difference.map_or_else(|| "no single token differs".to_owned(), |difference| difference.to_string())
+    )
+}
+
+/// Names both fingerprints. A drafter without a model has no tokenizer to compare, only the fingerprint in its table.
+fn table_mismatch(target: &Target, theirs: &WorkerDescription) -> String {
+    let ours = &target.description;
+    format!(
+        "the n-gram table of {} was counted with the tokenizer {} ({} tokens), {} has {} ({} tokens); \
+         build a table for it with `foretoken ngram build`, or run the draft worker without one",
+        theirs.model,
+        theirs.tokenizer_fingerprint,
+        theirs.vocab_size,
+        ours.model,
+        ours.tokenizer_fingerprint,
+        ours.vocab_size
     )
 }
 
