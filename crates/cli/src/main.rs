@@ -12,6 +12,7 @@ mod generate;
 mod interrupt;
 mod local;
 mod models;
+mod rule;
 mod runtime;
 mod sampling;
 mod terminal;

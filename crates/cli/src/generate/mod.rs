@@ -28,6 +28,7 @@ use self::stream::{Answer, End, follow};
 use crate::cli::GenerateArgs;
 use crate::cluster::{ANY_PORT, Cluster, Plan};
 use crate::interrupt::Interrupts;
+use crate::rule::RuleArgs;
 use crate::terminal::{note, print, progress, reader_left, spinner};
 use crate::{local, runtime};
 
@@ -55,6 +56,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<ExitCode> {
             draft_workers: 1,
             listen: ANY_PORT,
             draft_len: None,
+            rule: RuleArgs::default(),
             show_logs: args.models.verbose,
             start_timeout: args.models.start_timeout,
             drain: DRAIN,

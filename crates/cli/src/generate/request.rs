@@ -6,10 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use foretoken_proto::v1::generate_request::Prompt;
-use foretoken_proto::v1::{ChatMessage, ChatPrompt, DrafterKind, GenerateRequest};
+use foretoken_proto::v1::{ChatMessage, ChatPrompt, DrafterKind, GenerateRequest, Rule as WireRule};
 
 use crate::cli::{Drafter, GenerateArgs};
 use crate::failure::UsageError;
+use crate::rule::Rule;
 
 /// Stop strings that a request may have.
 const MAX_STOPS: usize = 16;
@@ -85,6 +86,8 @@ pub(super) fn request(
         ignore_eos: sampling.ignore_eos,
         n: Some(sampling.samples),
         logprobs: sampling.logprobs,
+        rule: args.rule.rule.map_or(WireRule::Unspecified, Rule::wire).into(),
+        min_confidence: args.rule.min_confidence,
     })
 }
 
@@ -132,6 +135,10 @@ mod tests {
             "0",
             "--drafter",
             "none",
+            "--rule",
+            "block",
+            "--min-confidence",
+            "0.25",
             "--server",
             "h:1",
             "--repetition-penalty",
@@ -187,6 +194,8 @@ mod tests {
                 ignore_eos: true,
                 n: Some(4),
                 logprobs: Some(2),
+                rule: WireRule::Block.into(),
+                min_confidence: Some(0.25),
             }
         );
     }
