@@ -247,7 +247,7 @@ async fn an_untrusted_draft_worker_sends_tokens_alone() {
             let answer = generate(node, request).await.unwrap();
             assert_eq!(answer.finished.drafter, "draft");
             assert!(answer.finished.speculation_off.is_empty(), "{:?}", answer.finished);
-            assert!(answer.ledger().accepted > 50, "{rule:?}: {:?}", answer.ledger());
+            assert!(answer.ledger().accepted > 10, "{rule:?}: {:?}", answer.ledger());
             let ledger = answer.ledger();
             bytes.push((ledger.draft_bytes_down as f64 / f64::from(ledger.drafted), answer.ids()));
         }
