@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 use foretoken_proto::v1;
 
-use crate::cli::number;
+use crate::sampling::number;
 
 /// The rules by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

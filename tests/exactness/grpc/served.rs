@@ -49,6 +49,11 @@ const SETTINGS: [Setting; 19] = [
 const DRAFTERS: [v1::DrafterKind; 3] =
     [v1::DrafterKind::Model, v1::DrafterKind::Ngram, v1::DrafterKind::None];
 
+/// Who drafts: all by turns, but only a model where it stops at what it is unsure of.
+fn drafters(min_confidence: f64) -> &'static [v1::DrafterKind] {
+    if min_confidence > 0.0 { &DRAFTERS[..1] } else { &DRAFTERS }
+}
+
 /// What a setting's answers came to.
 #[derive(Default)]
 struct Sums {
@@ -120,12 +125,13 @@ async fn answers_follow_the_target() {
         let probabilities = probabilities(&target(), &sampling);
         // All drafters of a setting at once: the verifier's passes mix their sessions.
         let first = p_values.len();
-        let all = DRAFTERS
+        let drafters = drafters(min_confidence);
+        let all = drafters
             .iter()
             .enumerate()
             .flat_map(|(i, &kind)| requests(first + i, wire.clone(), setting, kind));
         let answers = answers(&cluster, all, AT_ONCE).await;
-        for (kind, answers) in DRAFTERS.iter().zip(answers.chunks(STREAMS)) {
+        for (kind, answers) in drafters.iter().zip(answers.chunks(STREAMS)) {
             let name = format!(
                 "T {temperature} top-k {top_k} top-p {top_p} min-p {min_p} {rule:?} confidence {min_confidence} {kind:?}"
             );

@@ -30,10 +30,10 @@ pub(crate) async fn cluster(vocab: usize, target: Table, draft: Table) -> Cluste
     Cluster::start(served("target", target), drafts, patient()).await
 }
 
-/// A busy machine is no fault here: no drafter is given up for being slow.
+/// A busy machine is no fault here, nor one that stops for a while: nobody is given up for being slow.
 pub(crate) fn patient() -> Config {
-    let minute = Duration::from_secs(60);
-    Config { timeouts: Timeouts { draft: minute, verify: minute }, ..Config::default() }
+    let patience = Duration::from_secs(1800);
+    Config { timeouts: Timeouts { draft: patience, verify: patience }, ..Config::default() }
 }
 
 /// The answers to `requests`, in their order, `at_once` in work at a time.
