@@ -155,7 +155,7 @@ fn rules_and_confidences_out_of_range_are_named() {
     for (rule, told) in [(0, "session.rule is 0"), (9, "session.rule is 9"), (-1, "session.rule is -1")] {
         let session = v1::SessionOpen { rule, session_id: "s".into(), prompt: vec![1], ..Default::default() };
         let open =
-            v1::VerifyOpen { session: Some(session), verifier_key: vec![0; 32].into(), stop_ids: vec![] };
+            v1::VerifyOpen { session: Some(session), verifier_key: vec![0; 32].into(), ..Default::default() };
         let problem =
             VerifyIncoming::try_from(verify_request(v1::verify_request::Kind::Open(open))).unwrap_err();
         assert_eq!(problem.field.as_deref(), Some("session.rule"));

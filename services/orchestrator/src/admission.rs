@@ -5,7 +5,6 @@
 mod ends;
 mod samples;
 
-use foretoken_engine::RequestKeys;
 use foretoken_engine::generate::Plan;
 use foretoken_engine::{RequestKeys, Rule};
 use foretoken_proto::convert::{confidence_from_wire, narrow, rule_from_wire};

@@ -1,7 +1,7 @@
 //! What both conversations share: Open, the text of a frame, refusals, timings.
 
+use foretoken_engine::Rule;
 use foretoken_engine::conversation::{FrameText, Refusal, RefusalKind, SessionOpen, TextHash, WorkerTimes};
-use foretoken_engine::{Rule, Sampling};
 
 use super::{narrow, sampling_from_wire, sampling_to_wire};
 use crate::error::Problem;
