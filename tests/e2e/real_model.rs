@@ -124,6 +124,59 @@ async fn greedy_text_does_not_depend_on_the_blocks_of_others() {
     }
 }
 
+/// By the Gumbel rule the text depends on seed and target alone: at temperature 1 it is the same, token for token, with
+/// look-up, with the target as its own draft, with nobody, and for every draft length.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs FORETOKEN_TEST_MODEL and the foretoken binary"]
+async fn a_coupled_text_is_the_same_whoever_drafts() {
+    let verifier = Service::verifier();
+    let (ngram, model) =
+        (Service::draft_worker("ngram"), Service::draft_worker(&test_model().to_string_lossy()));
+    let orchestrator = Service::orchestrator(&verifier, &[&ngram, &model], &[]);
+    let channel = ready(&orchestrator, 2).await;
+    let (enough, max_tokens, draft_lens) =
+        if full() { (2_000, 500, (1..=8).collect()) } else { (48, 48, vec![1, 4, 8]) };
+    let (mut compared, mut accepted) = (0, 0);
+    for (seed, prompt) in (0..).zip(PROMPTS.lines()) {
+        if compared >= enough {
+            break;
+        }
+        // A seed and no rule: the Gumbel rule.
+        let seeded = v1::GenerateRequest {
+            sampling: Some(v1::Sampling { temperature: 1.0, ..v1::Sampling::default() }),
+            seed: Some(seed),
+            ..request(prompt, max_tokens)
+        };
+        let plain = v1::GenerateRequest { drafter: v1::DrafterKind::None.into(), ..seeded.clone() };
+        let plain = answer(&channel, plain).await;
+        assert!(plain.finished.reproducible && plain.started.rule() == v1::Rule::Gumbel);
+        compared += plain.tokens.len();
+        for drafter in [v1::DrafterKind::Ngram, v1::DrafterKind::Model] {
+            for &draft_len in &draft_lens {
+                let request = v1::GenerateRequest {
+                    draft_len: Some(draft_len),
+                    drafter: drafter.into(),
+                    ..seeded.clone()
+                };
+                let answer = answer(&channel, request).await;
+                assert_eq!(
+                    answer.ids(),
+                    plain.ids(),
+                    "{prompt:?} with {drafter:?} and draft length {draft_len}"
+                );
+                let ledger = answer.ledger();
+                accepted += ledger.accepted;
+                if drafter == v1::DrafterKind::Model {
+                    // The target as its own draft, with the same noise: every guess is right.
+                    assert_eq!(ledger.repair, 0, "{prompt:?} with draft length {draft_len}: {ledger:?}");
+                }
+            }
+        }
+    }
+    assert!(compared >= enough, "only {compared} tokens came");
+    assert!(accepted > 0, "nothing was accepted");
+}
+
 /// The answer goes on, the same, when the draft worker is killed in the middle of it.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs FORETOKEN_TEST_MODEL and the foretoken binary"]

@@ -52,7 +52,12 @@ async fn repairs_in_a_row_are_drawn_with_fresh_coins() {
     let flat: Table =
         std::sync::Arc::new(|_| (0..VOCAB).map(|id| if id < 7 { 1.0 / 7.0 } else { 0.0 }).collect());
     let cluster = cluster(flat, says(VOCAB, |_| 7)).await;
-    let request = v1::GenerateRequest { seed: Some(11), sampling: Some(warm()), ..ids_request(&[0], 1400) };
+    let request = v1::GenerateRequest {
+        seed: Some(11),
+        rule: v1::Rule::Token.into(),
+        sampling: Some(warm()),
+        ..ids_request(&[0], 1400)
+    };
     let answer = ask(&cluster.orchestrator, &request).await;
     let ledger = answer.ledger();
     assert_eq!((ledger.accepted, ledger.bonus), (0, 0));
@@ -83,8 +88,13 @@ async fn acceptance_does_not_decay_with_length() {
     let same = cluster(table.clone(), table.clone()).await;
     for sampling in [None, Some(warm())] {
         let greedy = sampling.is_none();
-        let request =
-            v1::GenerateRequest { sampling, seed: Some(5), draft_len: Some(4), ..ids_request(&[0, 1], 501) };
+        let request = v1::GenerateRequest {
+            sampling,
+            seed: Some(5),
+            rule: v1::Rule::Token.into(),
+            draft_len: Some(4),
+            ..ids_request(&[0, 1], 501)
+        };
         let answer = ask(&same.orchestrator, &request).await;
         let ledger = answer.ledger();
         assert!(ledger.overlap_sum / f64::from(ledger.judged) > 0.998, "{ledger:?}");
@@ -161,11 +171,18 @@ async fn requests_without_a_seed_differ() {
 async fn a_temperature_is_not_ignored_by_blocks() {
     let flat: Table = std::sync::Arc::new(|_| vec![1.0 / VOCAB as f64; VOCAB]);
     let cluster = cluster(flat.clone(), flat).await;
-    let request = v1::GenerateRequest { seed: Some(3), sampling: Some(warm()), ..ids_request(&[0], 1600) };
-    let answer = ask(&cluster.orchestrator, &request).await;
-    assert_eq!(answer.ledger().repair, 0, "a draft equal to the target is never rejected");
-    for token in 0..VOCAB as u32 {
-        let count = answer.ids().iter().filter(|&&id| id == token).count();
-        assert!((130..270).contains(&count), "token {token} came {count} times");
+    for rule in [v1::Rule::Token, v1::Rule::Block, v1::Rule::Gumbel] {
+        let request = v1::GenerateRequest {
+            seed: Some(3),
+            rule: rule.into(),
+            sampling: Some(warm()),
+            ..ids_request(&[0], 1600)
+        };
+        let answer = ask(&cluster.orchestrator, &request).await;
+        assert_eq!(answer.ledger().repair, 0, "a draft equal to the target is never rejected");
+        for token in 0..VOCAB as u32 {
+            let count = answer.ids().iter().filter(|&&id| id == token).count();
+            assert!((130..270).contains(&count), "{rule:?}: token {token} came {count} times");
+        }
     }
 }

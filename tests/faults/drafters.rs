@@ -8,11 +8,13 @@ use foretoken_proto::v1;
 use foretoken_proto::v1::Origin;
 use foretoken_runtime::RuntimeConfig;
 use foretoken_testkit::client::{Answer, generate, ids_request};
-use foretoken_testkit::cluster::{Cluster, draft_worker_at, host, ngram};
+use foretoken_testkit::cluster::{
+    Cluster, draft_worker, draft_worker_at, host, ngram, orchestrator, verifier,
+};
 use foretoken_testkit::table::{TableModel, random_table};
 use foretoken_testkit::vocabulary::letters;
 
-use crate::support::{Pace, Reading, VOCAB, draft, plain_letters, target, until_described};
+use crate::support::{Pace, Reading, VOCAB, draft, plain_letters, target, until_described, warm};
 
 const TABLE: u64 = 1;
 
@@ -215,6 +217,52 @@ async fn a_drafter_that_is_too_slow_is_left() {
     assert!(off[0].message.contains("50 ms"), "{off:?}");
     // A time-out for each of 400 tokens would be 20 s.
     assert!(took < Duration::from_secs(4), "{took:?}");
+}
+
+/// A draft worker that is not under one's control drafts greedily, or by Gumbel coupling: it sends no proposals, and has
+/// no coins from which others could be told. Describe names it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_untrusted_draft_worker_sends_tokens_alone() {
+    let (verifier, worker) = (
+        verifier(target(random_table(TABLE, VOCAB, 0))).await,
+        draft_worker(draft(random_table(2, VOCAB, 0))).await,
+    );
+    let address = worker.address.to_string();
+    let untrusted = Config { untrusted_draft_workers: vec![address.clone()], ..Config::default() };
+    let nodes = [
+        orchestrator(Config::default(), &[&verifier], &[&worker]).await,
+        orchestrator(untrusted, &[&verifier], &[]).await,
+    ];
+    let mut bytes = Vec::new();
+    for node in &nodes {
+        until_described(node, "the draft worker is ready", |description| description.draft_workers[0].ready)
+            .await;
+        for rule in [v1::Rule::Token, v1::Rule::Block, v1::Rule::Gumbel] {
+            let request = v1::GenerateRequest {
+                sampling: Some(warm()),
+                rule: rule.into(),
+                seed: Some(4),
+                ..ids_request(&[0, 1], 400)
+            };
+            let answer = generate(node, request).await.unwrap();
+            assert_eq!(answer.finished.drafter, "draft");
+            assert!(answer.finished.speculation_off.is_empty(), "{:?}", answer.finished);
+            assert!(answer.ledger().accepted > 10, "{rule:?}: {:?}", answer.ledger());
+            let ledger = answer.ledger();
+            bytes.push((ledger.draft_bytes_down as f64 / f64::from(ledger.drafted), answer.ids()));
+        }
+    }
+    let [by_token, by_block, by_gumbel, blind_token, blind_block, blind_gumbel] = &bytes[..] else {
+        panic!()
+    };
+    assert!(
+        blind_token.0 < by_token.0 - 8.0 && blind_block.0 < by_block.0 - 8.0,
+        "proposals came: {bytes:?}"
+    );
+    assert_eq!(blind_gumbel.1, by_gumbel.1, "under Gumbel coupling nothing need be believed");
+    let description = foretoken_testkit::client::describe(&nodes[1]).await;
+    assert_eq!(description.untrusted_draft_workers, [address]);
+    assert_eq!(description.default_rule(), v1::Rule::Token);
 }
 
 /// Both a model and look-up are there: each request gets the one it asks for.

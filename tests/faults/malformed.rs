@@ -7,7 +7,7 @@ use std::time::Duration;
 use foretoken_engine::conversation::{Block, VerifyFrame, VerifyReply};
 use foretoken_engine::generate::{FinishReason, GenerateError, Outcome, Plan, Timeouts, generate};
 use foretoken_engine::link::{LinkError, Traffic, Verifier};
-use foretoken_engine::{Adjustments, Lattice, RequestKeys, Sampling};
+use foretoken_engine::{Adjustments, Lattice, RequestKeys, Rule, Sampling};
 use foretoken_testkit::scripted::{Collected, ExactRule, Guess, Script, Scripts, TableVerifier};
 use foretoken_testkit::table::random_table;
 
@@ -20,10 +20,12 @@ fn plan(max_tokens: usize) -> Plan {
         sampling: Sampling::GREEDY,
         adjustments: Adjustments::default(),
         logprobs: None,
+        rule: Rule::Token,
         keys: RequestKeys::new(3, 0),
         stop_ids: Vec::new(),
         max_tokens,
         draft_len: 4,
+        min_confidence: 0.0,
         vocab_size: VOCAB,
         model_fingerprint: String::new(),
         tokenizer_fingerprint: String::new(),
@@ -78,6 +80,27 @@ async fn malformed_drafts_are_dropped_and_the_answer_is_right() {
     let (ids, outcome) = answer(&plan, Scripts::steady(Guess::Malformed(Block::default()))).await;
     assert_eq!(ids, expected);
     assert!(outcome.speculation_off.is_empty());
+}
+
+/// A proposal is taken from no one under Gumbel coupling, and under the other rules from no drafter that is not trusted.
+#[tokio::test]
+async fn proposals_from_those_who_may_send_none_are_dropped() {
+    let honest = || Block { tokens: vec![1], q: Some(vec![lattice(&[1])]) };
+    let guess = || Guess::Malformed(honest());
+    for rule in [Rule::Token, Rule::Block, Rule::Gumbel] {
+        let plan = Plan { rule, ..plan(40) };
+        let expected = plain(&plan).await;
+        let (ids, outcome) = answer(&plan, Scripts::steady(guess())).await;
+        assert_eq!(ids, expected, "{rule}");
+        assert_eq!(outcome.speculation_off.is_empty(), rule != Rule::Gumbel, "{rule}: {outcome:?}");
+
+        let (ids, outcome) = answer(&plan, Scripts::steady(guess()).untrusted()).await;
+        assert_eq!(ids, expected, "{rule}");
+        assert_eq!(outcome.ledger.drafted, 0, "{rule}: it was sent to the verifier");
+        let off = &outcome.speculation_off[0];
+        assert_eq!(off.reason, "DRAFTER_MALFORMED");
+        assert!(off.message.contains("1 proposals came where none are taken"), "{off:?}");
+    }
 }
 
 #[tokio::test]

@@ -93,6 +93,12 @@ fn a_seed_replays_and_chat_stops_by_itself() {
     assert_eq!(number(&first, "seed"), 7);
     // Same drafter, same draft length, same seed.
     assert_eq!(first["tokens"], second["tokens"]);
+    // And whoever drafts, unless another rule than the seed's is asked for.
+    assert_eq!((&first["rule"], &first["reproducible"]), (&"gumbel".into(), &true.into()));
+    let undrafted = record(&generate(&[&["--drafter", "none"], &args[..]].concat()));
+    assert_eq!(first["text"], undrafted["text"]);
+    let by_block = record(&generate(&[&["--rule", "block"], &args[..]].concat()));
+    assert_eq!((&by_block["rule"], &by_block["reproducible"]), (&"block".into(), &false.into()));
 }
 
 #[test]

@@ -9,16 +9,17 @@
 //! * root key = seed (8 bytes) ‖ sample index (4 bytes) ‖ "foretoken coins v1\0\0" (20 bytes);
 //! * child(key, label) = the first 32 bytes of block(key, label, 0), a label being 8 ASCII bytes padded with zeros;
 //! * accept key = child(root, "accept"), draft key = child(root, "draft"), verifier key = child(root, "verifier");
-//! * repair, bonus and plain keys = child(verifier key, "repair"), "bonus", "plain";
+//! * repair, bonus, plain and noise keys = child(verifier key, "repair"), "bonus", "plain", "noise";
 //! * word(key, position, epoch) = the first 8 bytes of block(key, position, epoch) as an integer;
-//! * coin = (word >> 11) · 2^-53.
+//! * coin = (word >> 11) · 2^-53;
+//! * noise of a token at a position: see [`gumbel`](crate::gumbel).
 //!
-//! A key either has children or makes coins, never both, and no two (position, epoch) share a block.
+//! A key either has children, or makes coins, or makes noise, and no two (position, epoch) share a block.
 //!
 //! # Who may know what
 //!
-//! Derivation is one-way: a draft worker is handed the draft key, a verifier the verifier key, and neither can compute
-//! the other's coins or the accept coins from it. That hides the keys, not a guessable seed: seeds are small numbers,
+//! Derivation is one-way: a draft worker is handed the draft key (under Gumbel coupling the noise key instead), a
+//! verifier the verifier key, and neither can compute the accept coins from it, nor a draft worker the verifier's. That hides the keys, not a guessable seed: seeds are small numbers,
 //! so whoever can try them all finds the one that fits. Seeds of requests served by workers that are not trusted must
 //! be chosen at random from the full range.
 
@@ -26,6 +27,8 @@ use std::fmt;
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use crate::gumbel::Noise;
 
 /// Fills the root key behind seed and sample index; names the formula's version.
 const TAG: [u8; 20] = *b"foretoken coins v1\0\0";
@@ -48,6 +51,8 @@ pub enum Purpose {
     Bonus,
     /// Tokens of plain decoding; owned by the verifier.
     Plain,
+    /// The noise of Gumbel coupling; owned by the verifier, shared with the draft worker under that rule.
+    Noise,
 }
 
 impl Purpose {
@@ -58,6 +63,7 @@ impl Purpose {
             Self::Repair => *b"repair\0\0",
             Self::Bonus => *b"bonus\0\0\0",
             Self::Plain => *b"plain\0\0\0",
+            Self::Noise => *b"noise\0\0\0",
         })
     }
 }
@@ -94,6 +100,13 @@ impl CoinKey {
     #[must_use]
     pub fn word(&self, position: u64, epoch: u64) -> u64 {
         block(&self.0, position, epoch).next_u64()
+    }
+
+    /// The noise of token number `position` of the text, which does not depend on the epoch. Only of a
+    /// [noise key](VerifierKeys::noise), which makes no coins.
+    #[must_use]
+    pub fn noise(&self, position: u64) -> Noise {
+        Noise::new(block(&self.0, position, 0))
     }
 }
 
@@ -153,6 +166,7 @@ impl RequestKeys {
             Purpose::Repair => self.verifier.repair(),
             Purpose::Bonus => self.verifier.bonus(),
             Purpose::Plain => self.verifier.plain(),
+            Purpose::Noise => self.verifier.noise(),
         }
     }
 }
@@ -163,7 +177,7 @@ impl fmt::Debug for RequestKeys {
     }
 }
 
-/// The part of a request's keys that its verifier needs: repair, bonus and plain coins. Neither the seed nor the
+/// The part of a request's keys that its verifier needs: repair, bonus and plain coins, and the noise. Neither the seed nor the
 /// accept and draft keys can be computed from it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VerifierKeys {
@@ -171,6 +185,7 @@ pub struct VerifierKeys {
     repair: CoinKey,
     bonus: CoinKey,
     plain: CoinKey,
+    noise: CoinKey,
 }
 
 impl VerifierKeys {
@@ -183,6 +198,7 @@ impl VerifierKeys {
             repair: derive(Purpose::Repair),
             bonus: derive(Purpose::Bonus),
             plain: derive(Purpose::Plain),
+            noise: derive(Purpose::Noise),
         }
     }
 
@@ -208,6 +224,12 @@ impl VerifierKeys {
     #[must_use]
     pub fn plain(&self) -> CoinKey {
         self.plain.clone()
+    }
+
+    /// The noise that couples draft and target; under Gumbel coupling the draft worker is handed it too.
+    #[must_use]
+    pub fn noise(&self) -> CoinKey {
+        self.noise.clone()
     }
 }
 

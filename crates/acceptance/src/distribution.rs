@@ -104,6 +104,12 @@ impl Distribution {
         best.0
     }
 
+    /// The probability of the likeliest token: how sure a draft is of its guess.
+    #[must_use]
+    pub fn confidence(&self) -> f64 {
+        self.iter().map(|(_, p)| p).fold(0.0, f64::max)
+    }
+
     /// The token in whose share of [0, 1), laid out in order of ids, `coin` falls. Never one of probability 0: where
     /// rounding leaves the sum short of `coin`, the last token of the support.
     #[must_use]

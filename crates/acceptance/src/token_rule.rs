@@ -32,21 +32,38 @@ pub fn threshold(p: &Distribution, q: Proposal<'_>, token: u32) -> f64 {
 /// What is left of p where q does not cover it: max(0, p − q), not normalised, weights above 0 only, in ascending
 /// order of ids.
 pub fn residual<'a>(p: &'a Distribution, q: Proposal<'a>) -> impl Iterator<Item = (u32, f64)> + Clone + 'a {
-    Residual { p: p.iter(), q: q.iter().peekable() }
+    scaled_residual(p, 1.0, q)
+}
+
+/// [`residual`] of p times `scale`: max(0, scale·p − q).
+pub(crate) fn scaled_residual<'a>(
+    p: &'a Distribution,
+    scale: f64,
+    q: Proposal<'a>,
+) -> impl Iterator<Item = (u32, f64)> + Clone + 'a {
+    Residual { p: p.iter(), scale, q: q.iter().peekable() }
 }
 
 /// The token that replaces a rejected one: y ~ norm(max(0, p − q)), drawn with `coin`. Where the residual sums to 0
 /// in floats (p and q equal up to rounding, so that a rejection is all but impossible), y ~ p.
 #[must_use]
 pub fn repair(p: &Distribution, q: Proposal<'_>, coin: f64) -> u32 {
-    let residual = residual(p, q);
-    let total: f64 = residual.clone().map(|(_, weight)| weight).sum();
-    if total > 0.0
-        && let Some(token) = draw_weighted(residual, coin * total)
-    {
-        return token;
-    }
-    p.draw(coin)
+    scaled_repair(p, 1.0, q, coin).token
+}
+
+/// A token drawn from a residual.
+pub(crate) struct Repair {
+    pub(crate) token: u32,
+    /// What the residual sums to.
+    pub(crate) mass: f64,
+}
+
+/// [`repair`] from max(0, scale·p − q).
+pub(crate) fn scaled_repair(p: &Distribution, scale: f64, q: Proposal<'_>, coin: f64) -> Repair {
+    let residual = scaled_residual(p, scale, q);
+    let mass: f64 = residual.clone().map(|(_, weight)| weight).sum();
+    let drawn = if mass > 0.0 { draw_weighted(residual, coin * mass) } else { None };
+    Repair { token: drawn.unwrap_or_else(|| p.draw(coin)), mass }
 }
 
 /// β = Σ min(p, q): the probability that a token drawn from `q` is accepted.
@@ -66,6 +83,7 @@ pub fn accepted_len(thresholds: &[f64], mut coin: impl FnMut(usize) -> f64) -> u
 #[derive(Clone)]
 struct Residual<'a> {
     p: SupportIter<'a>,
+    scale: f64,
     q: Peekable<ProposalIter<'a>>,
 }
 
@@ -77,7 +95,7 @@ impl Iterator for Residual<'_> {
             let (id, p) = self.p.next()?;
             while self.q.next_if(|&(other, _)| other < id).is_some() {}
             let covered = self.q.next_if(|&(other, _)| other == id).map_or(0.0, |(_, q)| q);
-            let weight = p - covered;
+            let weight = self.scale * p - covered;
             if weight > 0.0 {
                 return Some((id, weight));
             }

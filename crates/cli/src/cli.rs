@@ -12,6 +12,7 @@ use crate::bench::BenchArgs;
 use crate::catalogue::DEFAULT_TARGET;
 use crate::chat::ChatArgs;
 use crate::ngram::NgramArgs;
+use crate::rule::RuleArgs;
 use crate::sampling::SamplingArgs;
 use crate::terminal::ColorChoice;
 
@@ -126,6 +127,10 @@ pub(crate) struct GenerateArgs {
     /// Tokens drafted per round; 0 is plain decoding [default: the orchestrator's]
     #[arg(long, value_name = "N", help_heading = "Drafting", env = "FORETOKEN_DRAFT_LEN")]
     pub(crate) draft_len: Option<u32>,
+
+    /// How drafts are judged
+    #[command(flatten)]
+    pub(crate) rule: RuleArgs,
 
     /// Where it runs
     #[command(flatten)]
@@ -246,6 +251,10 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "N", env = "FORETOKEN_DRAFT_LEN")]
     pub(crate) draft_len: Option<u32>,
 
+    /// How drafts are judged unless a request says otherwise
+    #[command(flatten)]
+    pub(crate) rule: RuleArgs,
+
     /// What runs
     #[command(flatten)]
     pub(crate) models: LocalArgs,
@@ -330,6 +339,8 @@ mod tests {
             (["--samples", "17"], "is not in 1..=16"),
             (["--logprobs", "21"], "is not in 0..=20"),
             (["--seed", "9007199254740992"], "is not in 0..9007199254740992"),
+            (["--min-confidence", "1.5"], "between 0 and 1"),
+            (["--rule", "tree"], "[possible values: token, block, gumbel]"),
             (["--max-tokens", "0"], "is not in 1.."),
             (["--stop", ""], "1 to 256"),
             (["--drafter", "oracle"], "[possible values: model, ngram, none]"),

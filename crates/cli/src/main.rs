@@ -16,6 +16,7 @@ mod local;
 mod models;
 mod ngram;
 mod prompts;
+mod rule;
 mod runtime;
 mod sampling;
 mod target;

@@ -73,7 +73,8 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "ID,…", value_delimiter = ',', env = "FORETOKEN_FORBIDDEN_IDS")]
     pub(crate) forbidden_ids: Vec<u32>,
 
-    /// Makes the answer repeatable; below 2^53 [default: chosen at random, and told]
+    /// Makes the answer repeatable, whoever drafts unless --rule says otherwise; below 2^53
+    /// [default: chosen at random, and told]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..1 << 53), env = "FORETOKEN_SEED")]
     pub(crate) seed: Option<u64>,
 
@@ -165,7 +166,8 @@ fn logit_bias(text: &str) -> Result<LogitBias, String> {
     Ok(LogitBias { id, bias: bias as f32 })
 }
 
-fn number(text: &str, fits: impl Fn(f64) -> bool, range: &str) -> Result<f64, String> {
+/// A number that `fits`, or what it must be.
+pub(crate) fn number(text: &str, fits: impl Fn(f64) -> bool, range: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(value) if fits(value) => Ok(value),
         _ => Err(format!("it must be a number {range}")),

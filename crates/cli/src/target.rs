@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use foretoken_engine::conversation::{
     Ask, CommittedText, SessionOpen, VerifyFrame, VerifyOpen, VerifyReply, WorkerView,
 };
-use foretoken_engine::{Adjustments, RequestKeys, Sampling};
+use foretoken_engine::{Adjustments, RequestKeys, Rule, Sampling};
 use foretoken_model::{LoadOptions, Loaded, load};
 use foretoken_runtime::{Event, Limits, Runtime, RuntimeConfig};
 use foretoken_text::{ChatMessage, Tokenizer};
@@ -117,6 +117,7 @@ impl Target {
                 reserve_len: end,
                 sampling: question.sampling,
                 adjustments: Adjustments::default(),
+                rule: Rule::default(),
                 model_fingerprint: String::new(),
                 tokenizer_fingerprint: String::new(),
             },

@@ -28,6 +28,7 @@ pub(crate) fn run(args: &UpArgs) -> Result<ExitCode> {
         draft_workers: args.draft_workers,
         listen: args.listen,
         draft_len: args.draft_len,
+        rule: args.rule,
         show_logs: args.models.verbose,
         start_timeout: args.models.start_timeout,
         drain: DRAIN,

@@ -5,13 +5,14 @@
 //! verifier ends the answer with an error. Text, stop strings and the client are behind [`Output`].
 
 mod block;
+mod decide;
 mod drafting;
 mod run;
 
 use std::future::Future;
 use std::time::Duration;
 
-use foretoken_acceptance::{Adjustments, RequestKeys, Sampling};
+use foretoken_acceptance::{Adjustments, RequestKeys, Rule, Sampling};
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -36,6 +37,8 @@ pub struct Plan {
     pub adjustments: Adjustments,
     /// Alternatives wanted with every token's log-probabilities; none of these at all if absent.
     pub logprobs: Option<usize>,
+    /// What decides about drafted tokens.
+    pub rule: Rule,
     /// Every coin of the request.
     pub keys: RequestKeys,
     /// Ids that end the answer.
@@ -44,6 +47,9 @@ pub struct Plan {
     pub max_tokens: usize,
     /// γ: tokens drafted per round; 0 is plain decoding.
     pub draft_len: usize,
+    /// Drafts stop in front of a position where the draft's likeliest token is less likely than this; 0 never stops
+    /// them.
+    pub min_confidence: f64,
     /// Ids from here on do not exist.
     pub vocab_size: usize,
     /// Fingerprint of the target's weights.
@@ -64,6 +70,12 @@ pub struct Timeouts {
 }
 
 impl Plan {
+    /// Whether the text depends on seed and target alone: the same with any drafter, draft length and fault.
+    #[must_use]
+    pub fn is_reproducible(&self) -> bool {
+        self.rule == Rule::Gumbel || self.sampling.is_greedy()
+    }
+
     fn session(&self) -> SessionOpen {
         SessionOpen {
             session_id: self.session_id.clone(),
@@ -71,6 +83,7 @@ impl Plan {
             reserve_len: self.prompt.len() + self.max_tokens,
             sampling: self.sampling,
             adjustments: self.adjustments.clone(),
+            rule: self.rule,
             model_fingerprint: String::new(),
             tokenizer_fingerprint: self.tokenizer_fingerprint.clone(),
         }
@@ -91,7 +104,11 @@ impl Plan {
     /// How to open the session at a draft worker. It gets neither the seed nor any key but its own.
     #[must_use]
     pub fn draft_open(&self) -> DraftOpen {
-        DraftOpen { session: self.session(), key: self.keys.draft() }
+        let key = match self.rule {
+            Rule::Token | Rule::Block => self.keys.draft(),
+            Rule::Gumbel => self.keys.verifier().noise(),
+        };
+        DraftOpen { session: self.session(), key }
     }
 }
 

@@ -30,9 +30,11 @@ pub struct Ledger {
     pub drafted: u32,
     /// Blocks that committed at least one token.
     pub blocks: u32,
-    /// Positions the rule reached.
+    /// Positions whose acceptance could be foretold: those the token rule reached, all that were drafted under the
+    /// block rule, none under Gumbel coupling.
     pub judged: u32,
-    /// Σ over judged positions of β = Σ min(p, q).
+    /// What was foretold, summed over them: β = Σ min(p, q) under the token rule, P under the block rule. On average as
+    /// many tokens are accepted.
     pub overlap_sum: f64,
     /// Bytes to and from draft workers.
     pub draft: Traffic,

@@ -14,6 +14,6 @@ pub mod ngram;
 
 pub use acceptance::{
     AdjustmentError, AdjustmentParams, Adjustments, CoinKey, Lattice, LatticeShape, Logprobs, MAX_END_IDS,
-    MAX_LOGPROBS, RequestKeys, Sampling, VerifierKeys,
+    MAX_LOGPROBS, RequestKeys, Rule, Sampling, VerifierKeys,
 };
 use foretoken_acceptance as acceptance;

@@ -51,6 +51,11 @@ pub trait Drafter: Send {
     /// Name of the drafter, for people.
     fn name(&self) -> &str;
 
+    /// Whether it is not trusted to draw from the q it sends, so that none is taken from it.
+    fn must_be_one_hot(&self) -> bool {
+        false
+    }
+
     /// Sends one frame.
     fn send(&mut self, frame: DraftFrame) -> impl Future<Output = Result<(), LinkError>> + Send;
 

@@ -12,6 +12,7 @@ mod verify;
 
 pub use incoming::Incoming;
 pub use sampling::{adjustment_problem, sampling_from_wire, sampling_to_wire};
+pub use session::{confidence_from_wire, rule_from_wire};
 
 use foretoken_engine::Lattice;
 

@@ -150,6 +150,26 @@ proptest! {
     }
 }
 
+#[test]
+fn rules_and_confidences_out_of_range_are_named() {
+    for (rule, told) in [(0, "session.rule is 0"), (9, "session.rule is 9"), (-1, "session.rule is -1")] {
+        let session = v1::SessionOpen { rule, session_id: "s".into(), prompt: vec![1], ..Default::default() };
+        let open =
+            v1::VerifyOpen { session: Some(session), verifier_key: vec![0; 32].into(), ..Default::default() };
+        let problem =
+            VerifyIncoming::try_from(verify_request(v1::verify_request::Kind::Open(open))).unwrap_err();
+        assert_eq!(problem.field.as_deref(), Some("session.rule"));
+        assert!(problem.message.contains(told), "{problem:?}");
+    }
+    for min_confidence in [-0.1, 1.1, f64::NAN] {
+        let text = v1::FrameText { seq: 5, ..v1::FrameText::default() };
+        let frame = v1::DraftFrame { text: Some(text), draft_len: 1, min_confidence };
+        let incoming = DraftIncoming::try_from(draft_request(v1::draft_request::Kind::Frame(frame))).unwrap();
+        let Incoming::BadFrame { seq: 5, problem } = incoming else { panic!("{incoming:?}") };
+        assert_eq!(problem.field.as_deref(), Some("min_confidence"));
+    }
+}
+
 /// A problem says something.
 fn check<T>(outcome: Result<T, Problem>) {
     if let Err(problem) = outcome {
@@ -180,7 +200,7 @@ fn a_message_without_kind_is_malformed() {
 #[test]
 fn the_whole_reserve_fits_the_wire() {
     let text = v1::FrameText { committed_len: u32::MAX, start: u32::MAX, ..v1::FrameText::default() };
-    let frame = v1::DraftFrame { text: Some(text), draft_len: u32::MAX };
+    let frame = v1::DraftFrame { text: Some(text), draft_len: u32::MAX, min_confidence: 1.0 };
     let engine = DraftFrame::try_from(frame.clone()).unwrap();
     assert_eq!((engine.text.start, engine.draft_len), (u32::MAX as usize, u32::MAX as usize));
     assert_eq!(v1::DraftFrame::from(&engine), frame);

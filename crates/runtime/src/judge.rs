@@ -1,8 +1,12 @@
 //! From logits to verdicts, plain tokens and drafts: where `acceptance` meets the decoder's rows.
 //!
+//! The token rule is here; the block rule and Gumbel coupling are beside.
+//!
 //! Rows of a session with a bias, penalties or masks are shaped on their way, and always read: a device that could
 //! judge them knows nothing of these.
 
+mod block;
+mod gumbel;
 mod logprobs;
 mod shaped;
 
@@ -84,10 +88,7 @@ impl Judge {
         let (repairs, bonus) = (keys.repair(), keys.bonus());
         let asks: Vec<RowAsk<'_>> = (0..=gamma)
             .map(|i| {
-                let drafted = block.tokens.get(i).map(|&token| match &block.q {
-                    Some(q) => (token, Proposal::Lattice(&q[i])),
-                    None => (token, Proposal::OneHot(token)),
-                });
+                let drafted = (i < gamma).then(|| drafted(block, i));
                 let coins = if drafted.is_some() { &repairs } else { &bonus };
                 RowAsk { row: first_row + i, drafted, coin: coins.coin((start + i) as u64, epoch) }
             })
@@ -129,6 +130,23 @@ impl Judge {
         }
     }
 
+    /// Whether a draft stops in front of this row's position: its likeliest token is less likely than `least`. Looked
+    /// at before any token is drawn. Greedy q is all on one token, so there it is the model's own distribution, at
+    /// temperature 1, that is asked.
+    pub(crate) fn is_unsure<D: Decoder>(
+        &mut self,
+        decoder: &D,
+        row: usize,
+        sampling: &Sampling,
+        least: f64,
+    ) -> Result<bool, LogitsError> {
+        if least <= 0.0 {
+            return Ok(false);
+        }
+        self.read(decoder, row, if sampling.is_greedy() { &Sampling::PLAIN } else { sampling })?;
+        Ok(self.p.confidence() < least)
+    }
+
     /// One drafted token for `position`, and the lattice it was drawn from; none if greedy.
     pub(crate) fn draft<D: Decoder>(
         &mut self,
@@ -147,6 +165,15 @@ impl Judge {
         lattice.fill(&self.p, shape);
         let token = lattice.draw(coins.word(at.0 as u64, at.1));
         Ok((token, Some(lattice)))
+    }
+}
+
+/// The block's token at `index` and what it was drawn from.
+fn drafted(block: &Block, index: usize) -> (u32, Proposal<'_>) {
+    let token = block.tokens[index];
+    match &block.q {
+        Some(q) => (token, Proposal::Lattice(&q[index])),
+        None => (token, Proposal::OneHot(token)),
     }
 }
 

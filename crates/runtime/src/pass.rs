@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use foretoken_acceptance::LogitsError;
+use foretoken_acceptance::{LogitsError, Rule};
 
 use crate::config::RuntimeConfig;
 use crate::decoder::{Decoder, DecoderError, SessionRows};
@@ -187,8 +187,12 @@ fn conclude<D: Decoder>(
     let next = (session.text.tokens().len(), active.epoch);
     match (&active.task, &session.role) {
         (Task::Block { start, block }, Role::Verifier { keys, logprobs, .. }) => {
-            let mut verdict =
-                judge.verdict(decoder, first_row, &sampling, keys, block, (*start, active.epoch))?;
+            let at = (*start, active.epoch);
+            let mut verdict = match session.rule {
+                Rule::Token => judge.verdict(decoder, first_row, &sampling, keys, block, at),
+                Rule::Block => judge.block_verdict(decoder, first_row, &sampling, keys, block, at),
+                Rule::Gumbel => judge.gumbel_verdict(decoder, first_row, &sampling, keys, block, at),
+            }?;
             if let Some(top) = *logprobs {
                 judge.add_logprobs(decoder, first_row, &sampling, block, &mut verdict, top)?;
             }
@@ -196,7 +200,10 @@ fn conclude<D: Decoder>(
             session.verdict(&active, verdict);
         }
         (Task::Run { .. }, Role::Verifier { keys, logprobs, .. }) => {
-            let token = judge.plain(decoder, first_row, &sampling, &keys.plain(), next)?;
+            let token = match session.rule {
+                Rule::Token | Rule::Block => judge.plain(decoder, first_row, &sampling, &keys.plain(), next),
+                Rule::Gumbel => judge.coupled(decoder, first_row, &sampling, &keys.noise(), next),
+            }?;
             let logprobs = match *logprobs {
                 Some(top) => Some(judge.logprobs(decoder, first_row, &sampling, &[token], top)?),
                 None => None,
@@ -204,8 +211,18 @@ fn conclude<D: Decoder>(
             active.times.sampling_us += micros(began);
             session.run_token(active, token, logprobs);
         }
-        (Task::Draft { .. }, Role::Drafter { key }) => {
-            let (token, q) = judge.draft(decoder, first_row, &sampling, config.lattice, key, next)?;
+        (Task::Draft { min_confidence, .. }, Role::Drafter { key }) => {
+            if judge.is_unsure(decoder, first_row, &sampling, *min_confidence)? {
+                active.times.sampling_us += micros(began);
+                session.end_draft(active);
+                return Ok(());
+            }
+            let (token, q) = match session.rule {
+                Rule::Token | Rule::Block => {
+                    judge.draft(decoder, first_row, &sampling, config.lattice, key, next)?
+                }
+                Rule::Gumbel => (judge.coupled(decoder, first_row, &sampling, key, next)?, None),
+            };
             active.times.sampling_us += micros(began);
             session.draft_token(active, token, q);
         }

@@ -6,10 +6,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use foretoken_acceptance::{Adjustments, CoinKey, Sampling, Shaping, VerifierKeys};
+use foretoken_acceptance::{Adjustments, CoinKey, Rule, Sampling, Shaping, VerifierKeys};
 use foretoken_engine::conversation::{
-    Ask, Block, DraftOpen, DraftReply, Drafted, FrameText, PositionLogprobs, Recall, Refusal, RefusalKind,
-    ReplyMemory, RunEnd, RunFinished, RunToken, Verdict, VerifyOpen, VerifyReply, WorkerText, WorkerTimes,
+    Ask, Block, DraftFrame, DraftOpen, DraftReply, Drafted, FrameText, PositionLogprobs, Recall, Refusal,
+    RefusalKind, ReplyMemory, RunEnd, RunFinished, RunToken, Verdict, VerifyFrame, VerifyOpen, VerifyReply,
+    WorkerText, WorkerTimes,
 };
 use tokio::sync::mpsc;
 
@@ -51,8 +52,8 @@ pub(crate) enum Task {
     Block { start: usize, block: Block },
     /// Decode until the text is `grant` long.
     Run { grant: usize },
-    /// Draft until the block is `len` long.
-    Draft { len: usize, block: Block },
+    /// Draft until the block is `len` long, or the model is less sure of the next token than `min_confidence`.
+    Draft { len: usize, min_confidence: f64, block: Block },
 }
 
 /// The session's last decode run, so that a raised grant goes on where it stands.
@@ -81,6 +82,7 @@ pub(crate) struct Session {
     pub(crate) sampling: Sampling,
     /// What changes logits before `sampling`, if anything does.
     pub(crate) shaping: Option<Box<Shaping>>,
+    pub(crate) rule: Rule,
     pub(crate) text: WorkerText,
     pub(crate) slot: Slot,
     /// Positions whose keys and values are cached: a prefix of the text.
@@ -104,6 +106,7 @@ pub(crate) struct SessionParts {
     pub(crate) role: Role,
     pub(crate) sampling: Sampling,
     pub(crate) shaping: Option<Box<Shaping>>,
+    pub(crate) rule: Rule,
     pub(crate) prompt: Vec<u32>,
     pub(crate) reserve_len: usize,
     pub(crate) slot: Slot,
@@ -119,6 +122,7 @@ impl Session {
             role: parts.role,
             sampling: parts.sampling,
             shaping: parts.shaping,
+            rule: parts.rule,
             text: WorkerText::new(&parts.prompt),
             slot: parts.slot,
             cached: 0,
@@ -191,7 +195,9 @@ impl Session {
             self.refuse(seq, RefusalKind::Stale { epoch: self.newest_epoch });
             return Meeting::Stale;
         }
-        if let Err(refusal) = check_limits(&frame, self.reserve_len, limits, vocab_size) {
+        let checked = check_limits(&frame, self.reserve_len, limits, vocab_size)
+            .and_then(|()| check_rule(&frame, self.rule));
+        if let Err(refusal) = checked {
             self.refuse(seq, refusal);
             return Meeting::Taken;
         }
@@ -288,7 +294,9 @@ impl Session {
                     Task::Run { grant }
                 }
             },
-            Frame::Draft(frame) => Task::Draft { len: frame.draft_len, block: Block::default() },
+            Frame::Draft(DraftFrame { draft_len: len, min_confidence, .. }) => {
+                Task::Draft { len, min_confidence, block: Block::default() }
+            }
         };
         self.go_on_or_finish(Active::new(text, task, arrived));
     }
@@ -308,13 +316,11 @@ impl Session {
                 };
                 self.finish_run(&active, end);
             }
-            Task::Draft { len: wanted, block } => {
+            Task::Draft { len: wanted, block, .. } => {
                 if block.tokens.len() < *wanted && len < self.reserve_len {
                     return self.active = Some(active);
                 }
-                let block = std::mem::take(block);
-                let (seq, epoch, times) = (active.seq, active.epoch, active.times_now());
-                self.answer(seq, Reply::Draft(DraftReply::Drafted(Drafted { seq, epoch, block, times })));
+                self.end_draft(active);
             }
         }
     }
@@ -390,6 +396,14 @@ impl Session {
         self.go_on_or_finish(active);
     }
 
+    /// A draft is as long as it gets.
+    pub(crate) fn end_draft(&mut self, mut active: Active) {
+        let (seq, epoch, times) = (active.seq, active.epoch, active.times_now());
+        let Task::Draft { block, .. } = &mut active.task else { return };
+        let block = std::mem::take(block);
+        self.answer(seq, Reply::Draft(DraftReply::Drafted(Drafted { seq, epoch, block, times })));
+    }
+
     /// A block was judged.
     pub(crate) fn verdict(&mut self, active: &Active, mut verdict: Verdict) {
         (verdict.seq, verdict.epoch, verdict.times) = (active.seq, active.epoch, active.times_now());
@@ -460,6 +474,16 @@ impl Frame {
 
 fn invalid(reason: &'static str, field: &'static str, message: String) -> RefusalKind {
     RefusalKind::Invalid { reason: reason.into(), field: field.into(), message }
+}
+
+/// What the session's rule does not take.
+fn check_rule(frame: &Frame, rule: Rule) -> Result<(), RefusalKind> {
+    match frame {
+        Frame::Verify(VerifyFrame { ask: Ask::Block(block), .. }) if rule == Rule::Gumbel => {
+            block.check_one_hot().map_err(|message| invalid("MALFORMED_BLOCK", "block.q", message))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What no state of the session would allow.

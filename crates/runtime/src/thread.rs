@@ -142,6 +142,7 @@ impl<D: Decoder> ModelThread<D> {
                 role: open.role(),
                 sampling: open.session().sampling,
                 shaping: shaping(open.session(), self.decoder.shape().vocab_size),
+                rule: open.session().rule,
                 prompt: open.session().prompt.clone(),
                 reserve_len: open.session().reserve_len,
                 slot,
@@ -265,6 +266,7 @@ fn same_session(session: &Session, open: &Open) -> bool {
     session.role == open.role()
         && session.sampling == open.session().sampling
         && session.is_adjusted_by(&open.session().adjustments)
+        && session.rule == open.session().rule
         && session.reserve_len == open.session().reserve_len
         && session.text.has_prompt(&open.session().prompt)
 }

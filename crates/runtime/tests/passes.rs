@@ -3,9 +3,11 @@
 
 mod common;
 
-use common::{Watched, draft_open, keys, logits, reply, text, until, until_passes, verify_open, warm};
+use common::{
+    Watched, draft_open, drafts, keys, logits, reply, text, until, until_passes, verify_open, warm,
+};
 use foretoken_acceptance::Distribution;
-use foretoken_engine::conversation::{Ask, Block, DraftFrame, DraftReply, VerifyFrame, VerifyReply};
+use foretoken_engine::conversation::{Ask, Block, DraftReply, VerifyFrame, VerifyReply};
 use foretoken_runtime::{Event, Runtime, RuntimeConfig, VerifySession};
 
 fn block(text: foretoken_engine::conversation::FrameText, tokens: &[u32]) -> VerifyFrame {
@@ -207,7 +209,7 @@ async fn a_session_that_goes_leaves_before_the_next_pass() {
     let mut draft = runtime.open_draft(draft_open("d", &[0], 64)).await.unwrap();
     log.gate(Some(0));
     session.send(decode(text(1, 0, &[0], 1), 60)).unwrap();
-    draft.send(DraftFrame { text: text(1, 0, &[0], 1), draft_len: 20 }).unwrap();
+    draft.send(drafts(text(1, 0, &[0], 1), 20)).unwrap();
     // One pass more may be under way; then both go.
     log.gate(Some(1));
     until("a pass is made", || !log.passes().is_empty());

@@ -5,9 +5,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{CONTEXT, Watched, draft_open, reply, text, until, verify_open};
+use common::{CONTEXT, Watched, draft_open, drafts, reply, text, until, verify_open};
 use foretoken_engine::conversation::{
-    Ask, Block, DraftFrame, DraftReply, Refusal, RefusalKind, VerifyFrame, VerifyReply,
+    Ask, Block, DraftReply, Refusal, RefusalKind, VerifyFrame, VerifyReply,
 };
 use foretoken_runtime::{Ended, Event, Limits, OpenError, Runtime, RuntimeConfig, StartError};
 
@@ -81,7 +81,7 @@ async fn both_roles_under_one_name_are_two_sessions_in_turn() {
     let mut verify = runtime.open_verify(verify_open("s", &[0, 1], 64)).await.unwrap();
     let mut draft = runtime.open_draft(draft_open("s", &[0, 1], 64)).await.unwrap();
     assert_eq!(verify.next().await, Event::Ended(Ended::TakenOver));
-    draft.send(DraftFrame { text: text(1, 0, &[0, 1], 2), draft_len: 2 }).unwrap();
+    draft.send(drafts(text(1, 0, &[0, 1], 2), 2)).unwrap();
     assert!(
         matches!(reply(draft.next()).await, DraftReply::Drafted(drafted) if drafted.block.tokens.len() == 2)
     );

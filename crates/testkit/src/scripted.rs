@@ -2,7 +2,11 @@
 
 use std::collections::VecDeque;
 
-use foretoken_acceptance::{Distribution, Lattice, LatticeShape, Proposal, overlap, repair, threshold};
+use foretoken_acceptance::block_rule::BlockRule;
+use foretoken_acceptance::{
+    CoinKey, Distribution, Lattice, LatticeShape, Proposal, Rule as RuleName, gumbel, overlap, repair,
+    threshold,
+};
 use foretoken_engine::conversation::{
     Ask, Block, DraftFrame, DraftOpen, DraftReply, Drafted, Refusal, RunEnd, RunFinished, RunToken,
     SessionOpen, TokenLogprobs, Verdict, VerifyFrame, VerifyOpen, VerifyReply, WorkerText, WorkerTimes,
@@ -14,28 +18,82 @@ use foretoken_engine::link::{Drafter, DrafterSource, LinkError, Traffic, Verifie
 use crate::adjusted::{Before, Mistake, adjusted};
 use crate::table::{Table, TableModel};
 
-/// How a verifier turns p, q and a drafted token into a threshold and a repair: the part that is right or
-/// wrong.
-pub trait Rule: Send + 'static {
-    /// min(1, p/q), or what is taken for it.
-    fn threshold(&mut self, p: &Distribution, q: Proposal<'_>, token: u32) -> f64;
-    /// The token drawn for the case that `token` is rejected.
-    fn repair(&mut self, p: &Distribution, q: Proposal<'_>, token: u32, coin: f64) -> u32;
+/// What one position of a block is judged by.
+#[derive(Debug)]
+pub struct Position<'a> {
+    /// The target's distribution there.
+    pub p: Distribution,
+    /// What the token is said to be drawn from.
+    pub q: Proposal<'a>,
+    /// The drafted token.
+    pub token: u32,
+    /// Its place in the text.
+    pub at: u64,
+    /// The coin of its repair.
+    pub coin: f64,
 }
 
-/// The exact token rule.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ExactRule;
-
-impl Rule for ExactRule {
+/// How a verifier turns a block into a verdict: the part that is right or wrong. Provided is the session's own rule,
+/// the token rule in two steps of which a wrong one replaces either.
+pub trait Rule: Send + 'static {
+    /// min(1, p/q), or what is taken for it.
     fn threshold(&mut self, p: &Distribution, q: Proposal<'_>, token: u32) -> f64 {
         threshold(p, q, token)
     }
 
+    /// The token drawn for the case that `token` is rejected.
     fn repair(&mut self, p: &Distribution, q: Proposal<'_>, _token: u32, coin: f64) -> u32 {
         repair(p, q, coin)
     }
+
+    /// What the target emits at `position` by Gumbel coupling.
+    fn emitted(&mut self, p: &Distribution, noise: &CoinKey, position: u64) -> u32 {
+        gumbel::draw(p, &mut noise.noise(position))
+    }
+
+    /// All of a block but its bonus. None of it may be left out: the block's length is known.
+    fn judge(&mut self, rule: RuleName, positions: &[Position<'_>], noise: &CoinKey) -> Verdict {
+        match rule {
+            RuleName::Token => self.by_token(positions),
+            RuleName::Block => by_block(positions),
+            RuleName::Gumbel => {
+                let repairs = positions.iter().map(|x| self.emitted(&x.p, noise, x.at)).collect();
+                Verdict { repairs, ..Verdict::default() }
+            }
+        }
+    }
+
+    /// [`judge`](Self::judge) token by token.
+    fn by_token(&mut self, positions: &[Position<'_>]) -> Verdict {
+        let mut verdict = Verdict::default();
+        for x in positions {
+            verdict.thresholds.push(self.threshold(&x.p, x.q, x.token));
+            verdict.repairs.push(self.repair(&x.p, x.q, x.token, x.coin));
+            verdict.overlaps.push(overlap(&x.p, x.q));
+        }
+        verdict
+    }
 }
+
+/// [`Rule::judge`] by the block rule.
+pub fn by_block(positions: &[Position<'_>]) -> Verdict {
+    let (mut rule, mut verdict) = (BlockRule::default(), Verdict::default());
+    for x in positions {
+        let step = rule.step(&x.p, x.q, x.token, x.coin);
+        verdict.thresholds.extend(step.threshold_before);
+        verdict.repairs.push(step.repair);
+        verdict.overlaps.push(overlap(&x.p, x.q));
+        verdict.reach.push(step.reach);
+    }
+    verdict.thresholds.extend(rule.last_threshold());
+    verdict
+}
+
+/// The session's rule, exactly.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ExactRule;
+
+impl Rule for ExactRule {}
 
 /// A verifier over a table.
 pub struct TableVerifier<R> {
@@ -102,22 +160,33 @@ impl<R: Rule> TableVerifier<R> {
 
     fn judge(&mut self, frame: &VerifyFrame, block: &Block) -> Verdict {
         let (seq, epoch, start) = (frame.text.seq, frame.text.epoch, frame.text.start as u64);
-        let mut verdict = Verdict { seq, epoch, ..Verdict::default() };
+        let mut positions = Vec::new();
         for (i, &token) in block.tokens.iter().enumerate() {
-            let p = self.p(frame.text.start, true);
             let q = block.q.as_ref().map_or(Proposal::OneHot(token), |q| Proposal::Lattice(&q[i]));
-            let coin = self.open.keys.repair().coin(start + i as u64, epoch);
-            verdict.thresholds.push(self.rule.threshold(&p, q, token));
-            verdict.repairs.push(self.rule.repair(&p, q, token, coin));
-            verdict.overlaps.push(overlap(&p, q));
+            let at = start + i as u64;
+            let coin = self.open.keys.repair().coin(at, epoch);
+            let p = self.p(frame.text.start, true);
+            positions.push(Position { p, q, token, at, coin });
             self.text.push(token);
         }
-        let coin = self.open.keys.bonus().coin(start + block.tokens.len() as u64, epoch);
-        verdict.bonus = Some(self.p(frame.text.start, false).draw(coin));
+        let rule = self.open.session.rule;
+        let verdict = self.rule.judge(rule, &positions, &self.open.keys.noise());
+        let bonus = self.open.keys.bonus();
+        let position = frame.text.start + block.tokens.len();
+        let bonus = Some(self.next(frame.text.start, &bonus, position, epoch));
         if self.mistake == Some(Mistake::RejectedTokensCount) {
             self.judged.push((frame.text.start, block.tokens.clone()));
         }
-        verdict
+        Verdict { seq, epoch, bonus, ..verdict }
+    }
+
+    /// A token of the target's own: bonus or plain. `start` is where its block or run began.
+    fn next(&mut self, start: usize, coins: &CoinKey, position: usize, epoch: u64) -> u32 {
+        let (p, position) = (self.p(start, false), position as u64);
+        match self.open.session.rule {
+            RuleName::Token | RuleName::Block => p.draw(coins.coin(position, epoch)),
+            RuleName::Gumbel => self.rule.emitted(&p, &self.open.keys.noise(), position),
+        }
     }
 
     fn decode(&mut self, frame: &VerifyFrame, grant: usize) {
@@ -125,7 +194,8 @@ impl<R: Rule> TableVerifier<R> {
         let mut end = RunEnd::Grant;
         while self.text.tokens().len() < grant {
             let position = self.text.tokens().len();
-            let token = self.p(position, false).draw(self.open.keys.plain().coin(position as u64, epoch));
+            let plain = self.open.keys.plain();
+            let token = self.next(position, &plain, position, epoch);
             self.text.push(token);
             let times = WorkerTimes::default();
             let run_token = RunToken { seq, epoch, position, token, times, logprobs: None };
@@ -217,10 +287,11 @@ pub struct TableDrafter {
     text: WorkerText,
     replies: VecDeque<DraftReply>,
     breaks_after: Option<usize>,
+    trusted: bool,
 }
 
 impl TableDrafter {
-    fn draft(&mut self, epoch: u64, draft_len: usize) -> Block {
+    fn draft(&mut self, epoch: u64, draft_len: usize, min_confidence: f64) -> Block {
         let mut block = Block::default();
         for _ in 0..draft_len {
             let position = self.text.tokens().len() as u64;
@@ -228,8 +299,13 @@ impl TableDrafter {
                 Guess::Table(table) => {
                     let (text, open) = (self.text.tokens(), &self.open.session);
                     let p = distribution(table, text, open, &text[open.prompt.len()..]);
+                    if p.confidence() < min_confidence {
+                        break;
+                    }
                     if self.open.session.sampling.is_greedy() {
                         p.argmax()
+                    } else if self.open.session.rule == RuleName::Gumbel {
+                        gumbel::draw(&p, &mut self.open.key.noise(position))
                     } else {
                         let mut q = Lattice::default();
                         q.fill(&p, LatticeShape::default());
@@ -254,6 +330,10 @@ impl Drafter for TableDrafter {
         "scripted"
     }
 
+    fn must_be_one_hot(&self) -> bool {
+        !self.trusted
+    }
+
     async fn send(&mut self, frame: DraftFrame) -> Result<(), LinkError> {
         count_down(&mut self.breaks_after)?;
         let (seq, epoch) = (frame.text.seq, frame.text.epoch);
@@ -262,7 +342,7 @@ impl Drafter for TableDrafter {
             return Ok(());
         }
         if !matches!(self.guess, Guess::Silence) {
-            let block = self.draft(epoch, frame.draft_len);
+            let block = self.draft(epoch, frame.draft_len, frame.min_confidence);
             let times = WorkerTimes::default();
             self.replies.push_back(DraftReply::Drafted(Drafted { seq, epoch, block, times }));
         }
@@ -286,6 +366,7 @@ impl Drafter for TableDrafter {
 pub struct Scripts {
     scripts: Vec<Script>,
     opened: usize,
+    trusted: bool,
 }
 
 /// One opening of a drafter.
@@ -305,7 +386,13 @@ impl Scripts {
     #[must_use]
     pub fn new(scripts: Vec<Script>) -> Self {
         assert!(!scripts.is_empty(), "a source of drafters needs a script");
-        Self { scripts, opened: 0 }
+        Self { scripts, opened: 0, trusted: true }
+    }
+
+    /// The same drafters, not believed what they say of their proposals.
+    #[must_use]
+    pub fn untrusted(self) -> Self {
+        Self { trusted: false, ..self }
     }
 
     /// One drafter that never fails.
@@ -324,6 +411,7 @@ impl DrafterSource for Scripts {
     ) -> impl Future<Output = Result<TableDrafter, LinkError>> + Send + 'static {
         let script = self.scripts[self.opened.min(self.scripts.len() - 1)].clone();
         self.opened += 1;
+        let trusted = self.trusted;
         async move {
             match script {
                 Script::Absent(reason) => {
@@ -331,7 +419,7 @@ impl DrafterSource for Scripts {
                 }
                 Script::Drafts(guess, breaks_after) => {
                     let text = WorkerText::new(&open.session.prompt);
-                    Ok(TableDrafter { guess, open, text, replies: VecDeque::new(), breaks_after })
+                    Ok(TableDrafter { guess, open, text, replies: VecDeque::new(), breaks_after, trusted })
                 }
             }
         }

@@ -12,7 +12,7 @@ use foretoken_engine::conversation::{
     Block, DraftFrame, DraftOpen, DraftReply, Drafted, Refusal, RefusalKind, WorkerText, WorkerTimes,
 };
 use foretoken_engine::ngram::{Guess, Guesser, NgramConfig, Table};
-use foretoken_engine::{CoinKey, LatticeShape, Sampling};
+use foretoken_engine::{CoinKey, LatticeShape, Rule, Sampling};
 use foretoken_runtime::{Event, Limits, QueueFull};
 use foretoken_worker::WorkerSession;
 use tokio::sync::OwnedSemaphorePermit;
@@ -50,6 +50,7 @@ pub struct NgramSession {
     limits: Limits,
     lattice: LatticeShape,
     sampling: Sampling,
+    rule: Rule,
     key: CoinKey,
     text: WorkerText,
     guesser: Guesser,
@@ -70,6 +71,7 @@ impl NgramSession {
             limits: ngram.limits,
             lattice: ngram.lattice,
             sampling: open.session.sampling,
+            rule: open.session.rule,
             key: open.key.clone(),
             text,
             guesser,
@@ -113,7 +115,8 @@ impl NgramSession {
             // Who guesses is settled by the text, before the coin is looked at.
             let Some(guess) = self.guesser.guess(self.text.tokens()) else { break };
             let position = self.text.tokens().len();
-            let token = if self.sampling.is_greedy() {
+            // Under Gumbel coupling no q travels, and any guess is as exact as another.
+            let token = if self.sampling.is_greedy() || self.rule == Rule::Gumbel {
                 guess.argmax()
             } else {
                 drawn |= matches!(guess, Guess::Table(_));

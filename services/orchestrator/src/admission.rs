@@ -5,9 +5,9 @@
 mod ends;
 mod samples;
 
-use foretoken_engine::RequestKeys;
 use foretoken_engine::generate::Plan;
-use foretoken_proto::convert::narrow;
+use foretoken_engine::{RequestKeys, Rule};
+use foretoken_proto::convert::{confidence_from_wire, narrow, rule_from_wire};
 use foretoken_proto::error::{Problem, Reason};
 use foretoken_proto::v1;
 use foretoken_text::{ChatMessage, StopMatcher, Tokenizer};
@@ -46,38 +46,48 @@ pub fn admit(request: v1::GenerateRequest, target: &Target, config: &Config) -> 
     let (sampling, adjustments) = ends::sampling(request.sampling, &stop_ids, target)?;
     let samples = samples::samples(request.n, config)?;
     let logprobs = samples::logprobs(request.logprobs)?;
+    let rule = rule(request.rule, request.seed, config)?;
     let seed = seed(request.seed)?;
     let stops = StopMatcher::new(request.stop).map_err(|error| Problem::field("stop", error.to_string()))?;
     let drafter = v1::DrafterKind::try_from(request.drafter).map_err(|_| {
         Problem::field("drafter", format!("drafter is {}; this version knows 0 to 3", request.drafter))
     })?;
     let draft_len = draft_len(request.draft_len, drafter, config)?;
+    let min_confidence = match request.min_confidence {
+        Some(given) => confidence_from_wire(given, "min_confidence")?,
+        None => config.default_min_confidence,
+    };
     let vocab_size = target.description.vocab_size as usize;
     let prompt = prompt_tokens(request.prompt, &target.tokenizer, vocab_size)?;
     let max_tokens = max_tokens(request.max_tokens, prompt.len(), target, config)?;
     ends::check_min_tokens(&adjustments, max_tokens)?;
-    let started = v1::Started {
-        request_id: request_id.clone(),
-        seed,
-        prompt_tokens: narrow(prompt.len()),
-        max_tokens: narrow(max_tokens),
-        draft_len: narrow(draft_len),
-        target: target.description.model.clone(),
-    };
     let plan = Plan {
         session_id: session_id(&request_id)?,
         prompt,
         sampling,
         adjustments,
         logprobs,
+        rule,
         keys: RequestKeys::new(seed, 0),
         stop_ids,
         max_tokens,
         draft_len,
+        min_confidence,
         vocab_size,
         model_fingerprint: target.description.model_fingerprint.clone(),
         tokenizer_fingerprint: target.description.tokenizer_fingerprint.clone(),
         timeouts: config.timeouts,
+    };
+    let started = v1::Started {
+        request_id,
+        seed,
+        prompt_tokens: narrow(plan.prompt.len()),
+        max_tokens: narrow(max_tokens),
+        draft_len: narrow(draft_len),
+        target: target.description.model.clone(),
+        rule: v1::Rule::from(rule).into(),
+        reproducible: plan.is_reproducible(),
+        min_confidence,
     };
     Ok(Admitted { plan, samples, stops, drafter, started })
 }
@@ -109,6 +119,12 @@ fn seed(given: Option<u64>) -> Result<u64, Problem> {
             Err(Problem::field("seed", format!("seed is {seed}; it must be below 2^53, {SEED_LIMIT}")))
         }
     }
+}
+
+/// Who gives a seed wants the text again, so drafts must not be able to change it.
+fn rule(given: i32, seed: Option<u64>, config: &Config) -> Result<Rule, Problem> {
+    let default = if seed.is_some() { Rule::Gumbel } else { config.default_rule };
+    Ok(rule_from_wire(given, "rule")?.unwrap_or(default))
 }
 
 fn random() -> Result<u64, Problem> {

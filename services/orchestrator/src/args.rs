@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use foretoken_engine::Rule;
 use foretoken_engine::generate::Timeouts;
 use foretoken_telemetry::TelemetryArgs;
 use foretoken_transport::{ListenArgs, parse_duration};
@@ -23,6 +24,18 @@ pub struct Args {
     /// Addresses of draft-workers, host:port, comma separated; none is plain decoding
     #[arg(long, env = "FORETOKEN_DRAFT_WORKERS", value_name = "ADDR,…", value_delimiter = ',')]
     pub draft_workers: Vec<String>,
+
+    /// Addresses of draft-workers that are not under your control, host:port, comma separated: they draft greedily, or by the Gumbel rule, so that nothing they claim need be believed
+    #[arg(long, env = "FORETOKEN_UNTRUSTED_DRAFT", value_name = "ADDR,…", value_delimiter = ',')]
+    pub untrusted_draft: Vec<String>,
+
+    /// How drafted tokens are judged where a request gives neither rule nor seed: token, block or gumbel
+    #[arg(long, env = "FORETOKEN_RULE", value_name = "RULE", default_value_t = Rule::Token)]
+    pub rule: Rule,
+
+    /// Drafts stop in front of a token that the draft is less sure of than this, where a request does not say; 0 never stops them
+    #[arg(long, env = "FORETOKEN_MIN_CONFIDENCE", value_name = "P", default_value_t = 0.0)]
+    pub min_confidence: f64,
 
     /// Tokens drafted per round where a request does not say
     #[arg(long, env = "FORETOKEN_DRAFT_LEN", value_name = "TOKENS", default_value_t = 4)]
@@ -64,6 +77,12 @@ pub struct Config {
     pub verifiers: Vec<String>,
     /// Addresses of draft-workers.
     pub draft_workers: Vec<String>,
+    /// Addresses of draft-workers whose proposals are not believed.
+    pub untrusted_draft_workers: Vec<String>,
+    /// What decides about drafted tokens where a request gives neither rule nor seed.
+    pub default_rule: Rule,
+    /// The confidence below which drafts stop where a request does not say.
+    pub default_min_confidence: f64,
     /// γ where a request does not say.
     pub default_draft_len: usize,
     /// γ at most.
@@ -81,6 +100,9 @@ impl Default for Config {
         Self {
             verifiers: Vec::new(),
             draft_workers: Vec::new(),
+            untrusted_draft_workers: Vec::new(),
+            default_rule: Rule::Token,
+            default_min_confidence: 0.0,
             default_draft_len: 4,
             max_draft_len: 64,
             default_max_tokens: 256,
@@ -101,6 +123,9 @@ impl Args {
         let config = Config {
             verifiers: given(&self.verifiers),
             draft_workers: given(&self.draft_workers),
+            untrusted_draft_workers: given(&self.untrusted_draft),
+            default_rule: self.rule,
+            default_min_confidence: self.min_confidence,
             default_draft_len: self.draft_len,
             max_draft_len: self.max_draft_len,
             default_max_tokens: self.default_max_tokens,
@@ -109,6 +134,13 @@ impl Args {
         };
         if config.verifiers.is_empty() {
             bail!("--verifiers is empty; give the address of at least one target-verifier");
+        }
+        let trusted = |address: &&String| config.draft_workers.contains(address);
+        if let Some(address) = config.untrusted_draft_workers.iter().find(trusted) {
+            bail!("{address} is given by both --draft-workers and --untrusted-draft; trust it or not");
+        }
+        if !(0.0..=1.0).contains(&config.default_min_confidence) {
+            bail!("--min-confidence is {}; it must be between 0 and 1", config.default_min_confidence);
         }
         if config.default_draft_len > config.max_draft_len {
             bail!(

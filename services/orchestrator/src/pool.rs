@@ -46,12 +46,9 @@ impl Pool {
     /// # Errors
     /// If an address is malformed.
     pub fn connect(config: &Config, health: HealthSwitch) -> Result<Self, TransportError> {
-        let workers = |addresses: &[String]| {
-            addresses.iter().map(|address| Worker::new(address).map(Arc::new)).collect::<Result<Vec<_>, _>>()
-        };
         let inner = Arc::new(Inner {
-            verifiers: workers(&config.verifiers)?,
-            draft_workers: workers(&config.draft_workers)?,
+            verifiers: workers(&config.verifiers, true)?,
+            draft_workers: draft_workers(config)?,
             target: TargetCell::default(),
             deciding: Mutex::new(()),
             health,
@@ -120,7 +117,12 @@ impl Pool {
         let fits = |worker: &Worker| worker.is_of(kind) && worker.max_context() >= reserve_len;
         let mut refusal = None;
         for worker in by_load(&self.0.draft_workers, fits) {
-            match self.open_at(&worker, open).await {
+            let opened = if worker.is_trusted() {
+                self.open_at(&worker, open).await
+            } else {
+                self.open_at(&worker, &open.clone().untrusted()).await.map(Remote::untrusted)
+            };
+            match opened {
                 Ok(remote) => return Ok(remote),
                 Err(status) => {
                     tracing::warn!(worker = worker.address(), %status, "draft worker refused a session");
@@ -176,6 +178,16 @@ impl Inner {
     fn publish_health(&self) {
         self.health.set_serving(self.verifiers.iter().any(|worker| worker.is_ready()));
     }
+}
+
+fn workers(addresses: &[String], trusted: bool) -> Result<Vec<Arc<Worker>>, TransportError> {
+    addresses.iter().map(|address| Worker::new(address, trusted).map(Arc::new)).collect()
+}
+
+fn draft_workers(config: &Config) -> Result<Vec<Arc<Worker>>, TransportError> {
+    let mut all = workers(&config.draft_workers, true)?;
+    all.extend(workers(&config.untrusted_draft_workers, false)?);
+    Ok(all)
 }
 
 /// The ready workers that `fit`, those with the fewest sessions first.

@@ -78,6 +78,7 @@ pub struct Remote<P: Protocol> {
     frames: mpsc::Sender<P::Request>,
     replies: Option<Streaming<P::Response>>,
     traffic: Traffic,
+    trusted: bool,
     _in_use: InUse,
 }
 
@@ -114,7 +115,14 @@ impl<P: Protocol> Remote<P> {
         let mut request = Request::new(ReceiverStream::new(outgoing));
         propagation::inject(request.metadata_mut());
         let replies = Some(P::call(channel, max_message_bytes, request).await?);
-        Ok(Self { worker, frames, replies, traffic, _in_use: in_use })
+        Ok(Self { worker, frames, replies, traffic, trusted: true, _in_use: in_use })
+    }
+
+    /// The same, of a worker whose proposals are not believed.
+    #[must_use]
+    pub fn untrusted(mut self) -> Self {
+        self.trusted = false;
+        self
     }
 
     async fn send_frame(&mut self, frame: &P::Frame) -> Result<(), LinkError> {
@@ -229,6 +237,10 @@ impl Verifier for RemoteVerifier {
 impl Drafter for RemoteDrafter {
     fn name(&self) -> &str {
         &self.worker
+    }
+
+    fn must_be_one_hot(&self) -> bool {
+        !self.trusted
     }
 
     async fn send(&mut self, frame: DraftFrame) -> Result<(), LinkError> {

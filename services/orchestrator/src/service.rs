@@ -118,6 +118,9 @@ impl Orchestrator for GenerateService {
             protocol_version: PROTOCOL_VERSION,
             verifiers,
             draft_workers,
+            default_rule: v1::Rule::from(self.config.default_rule).into(),
+            untrusted_draft_workers: self.config.untrusted_draft_workers.clone(),
+            default_min_confidence: self.config.default_min_confidence,
             limits: Some(v1::GenerateLimits {
                 max_message_bytes: narrow(self.max_message_bytes),
                 max_draft_len: narrow(self.config.max_draft_len),
@@ -162,7 +165,7 @@ impl Job {
     async fn run(self, events: mpsc::Sender<Event>, deadline: Option<Instant>) {
         let Self { arrived, permit, target, admitted, samples, pool, drain } = self;
         let Admitted { stops, drafter, started, .. } = admitted;
-        let prompt_tokens = started.prompt_tokens;
+        let (prompt_tokens, reproducible) = (started.prompt_tokens, started.reproducible);
         let client_gone = events.clone();
         let sample = async |(index, (plan, verifier)): (u32, (Plan, RemoteVerifier))| {
             let detokenizer = target.tokenizer.detokenizer_after(&plan.prompt);
@@ -177,7 +180,8 @@ impl Job {
                 sample = index,
                 "answer finished"
             );
-            send(&events, index, Kind::Finished(finished(&outcome, arrived, prompt_tokens))).await
+            let finished = finished(&outcome, arrived, prompt_tokens, reproducible);
+            send(&events, index, Kind::Finished(finished)).await
         };
         let answer = async {
             send(&events, 0, Kind::Started(started)).await?;
@@ -230,7 +234,7 @@ fn problem(error: GenerateError) -> Option<Problem> {
     Some(problem)
 }
 
-fn finished(outcome: &Outcome, arrived: Instant, prompt_tokens: u32) -> v1::Finished {
+fn finished(outcome: &Outcome, arrived: Instant, prompt_tokens: u32, reproducible: bool) -> v1::Finished {
     let ledger = &outcome.ledger;
     let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let finish_reason = match outcome.finish {
@@ -270,6 +274,7 @@ fn finished(outcome: &Outcome, arrived: Instant, prompt_tokens: u32) -> v1::Fini
                 until_token: off.until_token.map(narrow),
             })
             .collect(),
+        reproducible,
     }
 }
 

@@ -1,7 +1,7 @@
 //! From requests to plans: what is filled in, what is cut, and that workers get no more than is theirs.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails, helpers included")]
 
-use foretoken_engine::RequestKeys;
+use foretoken_engine::{RequestKeys, Rule};
 use foretoken_orchestrator::Config;
 use foretoken_orchestrator::admission::{Admitted, admit};
 use foretoken_orchestrator::pool::Target;
@@ -85,11 +85,22 @@ fn two_requests_of_one_id_have_two_sessions() {
 
 #[test]
 fn a_seed_fixes_the_keys_and_no_worker_gets_more_than_its_own() {
-    let request = v1::GenerateRequest { seed: Some(77), ..ids_request(&[0, 1], 5) };
-    let plan = admitted(request).unwrap().plan;
-    assert_eq!(plan.keys, RequestKeys::new(77, 0));
+    let seeded = |rule: v1::Rule| {
+        let request = v1::GenerateRequest { seed: Some(77), rule: rule.into(), ..ids_request(&[0, 1], 5) };
+        admitted(request).unwrap().plan
+    };
+    let keys = RequestKeys::new(77, 0);
+    for (rule, drafters) in [
+        (v1::Rule::Token, keys.draft()),
+        (v1::Rule::Block, keys.draft()),
+        (v1::Rule::Gumbel, keys.verifier().noise()),
+    ] {
+        let plan = seeded(rule);
+        assert_eq!((&plan.keys, &plan.draft_open().key), (&keys, &drafters), "{rule:?}");
+    }
+    let plan = seeded(v1::Rule::Token);
     let (verify, draft) = (plan.verify_open(), plan.draft_open());
-    assert_eq!((verify.keys, draft.key), (plan.keys.verifier(), plan.keys.draft()));
+    assert_eq!(verify.keys, keys.verifier());
     assert_eq!((verify.session.reserve_len, draft.session.reserve_len), (7, 7));
     // The drafter's model is another one: only the tokenizer must be the same.
     assert_eq!(
@@ -97,6 +108,51 @@ fn a_seed_fixes_the_keys_and_no_worker_gets_more_than_its_own() {
         ("m", "")
     );
     assert_eq!(verify.session.tokenizer_fingerprint, draft.session.tokenizer_fingerprint);
+}
+
+#[test]
+fn the_rule_is_the_requests_or_gumbel_with_a_seed_or_the_default() {
+    let config = Config { default_rule: Rule::Block, default_min_confidence: 0.3, ..config() };
+    let admitted = |seed, rule, min_confidence| {
+        let request = v1::GenerateRequest { seed, rule, min_confidence, ..ids_request(&[0], 5) };
+        admit(request, &target(), &config)
+    };
+    for (seed, given, right) in [
+        (None, 0, Rule::Block),
+        (Some(1), 0, Rule::Gumbel),
+        (Some(1), 1, Rule::Token),
+        (None, 2, Rule::Block),
+        (None, 3, Rule::Gumbel),
+    ] {
+        let Admitted { plan, started, .. } = admitted(seed, given, None).unwrap();
+        assert_eq!((plan.rule, started.rule()), (right, v1::Rule::from(right)), "{seed:?} {given}");
+        assert_eq!(plan.verify_open().session.rule, right);
+        assert_eq!((plan.min_confidence, started.min_confidence), (0.3, 0.3));
+    }
+    assert_eq!(admitted(None, 0, Some(0.0)).unwrap().plan.min_confidence, 0.0);
+    assert_eq!(admitted(None, 4, None).unwrap_err().field.as_deref(), Some("rule"));
+    for given in [-0.1, 1.1, f64::NAN] {
+        let problem = admitted(None, 0, Some(given)).unwrap_err();
+        assert_eq!(problem.field.as_deref(), Some("min_confidence"));
+    }
+}
+
+/// What a drafter that is not trusted is told: nothing by which it could tell the coins, and to draft greedily.
+#[test]
+fn an_untrusted_drafter_drafts_greedily_or_by_gumbel_coupling() {
+    let open = |rule: v1::Rule| {
+        let sampling = Some(v1::Sampling { temperature: 1.0, ..v1::Sampling::default() });
+        let request = v1::GenerateRequest { sampling, rule: rule.into(), ..ids_request(&[0], 5) };
+        let open = admitted(request).unwrap().plan.draft_open();
+        (open.clone(), open.untrusted())
+    };
+    for rule in [v1::Rule::Token, v1::Rule::Block] {
+        let (trusted, untrusted) = open(rule);
+        assert!(untrusted.session.sampling.is_greedy() && !trusted.session.sampling.is_greedy());
+        assert_eq!(untrusted.key.to_bytes(), [0; 32]);
+    }
+    let (trusted, untrusted) = open(v1::Rule::Gumbel);
+    assert_eq!(trusted, untrusted);
 }
 
 #[test]

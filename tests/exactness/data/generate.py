@@ -35,6 +35,14 @@ class Model:
         return self.cache[prefix]
 
 
+class Undrawn(Model):
+    """Models of the Monte Carlo programs, whose generator draws nothing but the weights."""
+
+    def weights(self, prefix):
+        rng = random.Random(f"{self.name}|{prefix}")
+        return [rng.randint(1, 20) for _ in range(V)]
+
+
 def prefixes(up_to):
     level = [()]
     for _ in range(up_to + 1):
@@ -265,6 +273,141 @@ def coin_known(s):
     return error(D, p, 1)
 
 
+def chain(P, Q, before, t):
+    """P of the block rule behind token t."""
+    return min(F(1), before * P[t] / Q[t])
+
+
+def left(P, Q, before):
+    return [max(F(0), before * a - b) for a, b in zip(P, Q)]
+
+
+def block_half(p, q, x, base=()):
+    """The verifier's half of the block rule: h of each position, and the residual for each number of tokens."""
+    reach, h, closing = [F(1)], [], []
+    for i, t in enumerate(x):
+        P, Q = p(base + x[:i]), q(base + x[:i])
+        rest = left(P, Q, reach[i])
+        closing.append(norm(rest) or P)
+        if i:
+            whole = sum(rest) + 1 - reach[i]
+            h.append(sum(rest) / whole if whole else F(1))
+        reach.append(chain(P, Q, reach[i], t))
+    return h + [reach[-1]], closing + [p(base + x)]
+
+
+def block_read_as_token(s):
+    p, q = models(s)
+    D = {}
+    for x, w in drafts(q, 3):
+        h, closing = block_half(p, q, x)
+        for k in range(4):
+            here = w * (1 - h[k]) if k < 3 else w
+            for j in range(V):
+                add(D, x[:k] + (j,), here * closing[k][j])
+            if k < 3:
+                w *= h[k]
+    return error(D, p, 5)
+
+
+def block_with_token_residual(s):
+    p, q = models(s)
+    D = {}
+    for x, w in drafts(q, 3):
+        h, _ = block_half(p, q, x)
+        for k in range(3, -1, -1):
+            here = w * h[k - 1] if k else w
+            P = p(x[:k])
+            for j, y in enumerate(P if k == 3 else residual(P, q(x[:k]))):
+                add(D, x[:k] + (j,), here * y)
+            if k:
+                w *= 1 - h[k - 1]
+    return error(D, p, 5)
+
+
+def block_coins_by_position(s):
+    """Accept coins keyed by position, not by round: what a rejection taught of a coin is not forgotten. Blocks of two
+    tokens, texts of three; the known lower bound of a coin is all that is carried over."""
+    p, q = models(s)
+    D, stack = {}, [((), F(0), F(1))]
+    while stack:
+        base, bound, weight = stack.pop()
+        if len(base) >= 3:
+            add(D, base[:3], weight)
+            continue
+        for x, w in drafts(lambda z: q(base + z), 2):
+            h, closing = block_half(p, q, x, base)
+            first = max(F(0), h[0] - bound) / (1 - bound)
+            for k, here in ((2, h[1]), (1, (1 - h[1]) * first), (0, (1 - h[1]) * (1 - first))):
+                for j, y in enumerate(closing[k]):
+                    if weight * w * here * y:
+                        # With no token standing, the second position is the next round's first.
+                        stack.append((base + x[:k] + (j,), h[1] if k == 0 else F(0), weight * w * here * y))
+    return error(D, p, 3)
+
+
+def shared_uniform(s):
+    """The uniform that drew a token also accepts it. Rounds until the text has four tokens."""
+    p, q = Undrawn(f"p{s}"), Undrawn(f"q{s}")
+    D, stack = {}, [((), 0, F(1))]
+    while stack:
+        x, accepted, w = stack.pop()
+        if len(x) == 4:
+            add(D, x, w)
+            continue
+        P, Q = p(x), q(x)
+        if accepted == 3:
+            stack.extend((x + (j,), 0, w * y) for j, y in enumerate(P))
+            continue
+        low = F(0)
+        for t in range(V):
+            high = low + Q[t]
+            passes = max(F(0), min(high, P[t] / Q[t]) - low)
+            if passes:
+                stack.append((x + (t,), accepted + 1, w * passes))
+            for j, y in enumerate(residual(P, Q)):
+                if (high - low - passes) * y:
+                    stack.append((x + (j,), 0, w * (high - low - passes) * y))
+            low = high
+    return error(D, p, 4)
+
+
+def siblings_independent(s):
+    """Two different tokens for one position, each tested as if it were alone; the second first."""
+    p, q = models(s)
+    P, Q, D = p(()), q(()), {}
+    for a in range(V):
+        for c in range(V):
+            if a == c:
+                continue
+            w = Q[a] * Q[c] / (1 - Q[a])
+            of_a, of_c = ratio(P, Q, a), ratio(P, Q, c)
+            add(D, (c,), w * of_c)
+            add(D, (a,), w * (1 - of_c) * of_a)
+            for j, y in enumerate(residual(P, Q)):
+                add(D, (j,), w * (1 - of_c) * (1 - of_a) * y)
+    return error(D, p, 1)
+
+
+def longest_of_two(s):
+    """Two blocks of two tokens judged independently, without bonus; the one of which more stands is kept."""
+    p, q = models(s)
+    judged = []
+    for x, w in drafts(q, 2):
+        for i, t in enumerate(x):
+            P, Q = p(x[:i]), q(x[:i])
+            a = ratio(P, Q, t)
+            judged.extend((i, x[:i] + (j,), w * (1 - a) * y) for j, y in enumerate(residual(P, Q)) if (1 - a) * y)
+            w *= a
+        if w:
+            judged.append((2, x, w))
+    D = {}
+    for n, x, w in judged:
+        for m, z, v in judged:
+            add(D, x if n >= m else z, w * v)
+    return error(D, p, 3)
+
+
 WRONG = {
     "scalar_residual": scalar_residual,
     "repair_from_target": repair_from_target,
@@ -283,7 +426,19 @@ WRONG = {
     "lattice_liar_2": lattice_liar(2),
     "lattice_liar_3": lattice_liar(3),
     "coin_known": coin_known,
+    "block_read_as_token": block_read_as_token,
+    "block_with_token_residual": block_with_token_residual,
+    "block_coins_by_position": block_coins_by_position,
+    "shared_uniform": shared_uniform,
+    "siblings_independent": siblings_independent,
+    "longest_of_two": longest_of_two,
 }
+
+
+def write(out, name, model, up_to):
+    for x in prefixes(up_to):
+        text = "".join(map(str, x)) or "-"
+        out.write(f"{name} {text} {' '.join(map(str, model.weights(x)))}\n")
 
 
 def main():
@@ -291,9 +446,9 @@ def main():
         out.write("# Weights of the models' next tokens, a line for each: model, prefix (- if empty), four weights.\n")
         for s in range(2):
             for model in (Model(f"p{s}"), Model(f"q{s}"), Model(f"pz{s}", 0.4)):
-                for x in prefixes(4):
-                    text = "".join(map(str, x)) or "-"
-                    out.write(f"{model.name} {text} {' '.join(map(str, model.weights(x)))}\n")
+                write(out, model.name, model, 4)
+            for name in ("p", "q"):
+                write(out, f"u{name}{s}", Undrawn(f"{name}{s}"), 3)
     with open(HERE / "wrong.txt", "w") as out:
         out.write("# Total variation of each wrong rule: rule, the models' seed, value.\n")
         for name, rule in WRONG.items():

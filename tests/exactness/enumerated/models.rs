@@ -14,7 +14,8 @@ pub(crate) type Model = Box<dyn Fn(&[u32]) -> Distribution>;
 /// Weights by model and text.
 type Tables = HashMap<(String, Vec<u32>), [f64; V as usize]>;
 
-/// The stored weights of what follows `text` in the model `name`. The tables know texts of up to 4 tokens.
+/// The stored weights of what follows `text` in the model `name`. The tables know texts of up to 4 tokens; up and uq,
+/// the models of the Monte Carlo programs, of up to 3.
 pub(crate) fn weights(name: &str, text: &[u32]) -> [f64; V as usize] {
     static TABLES: OnceLock<Tables> = OnceLock::new();
     let tables = TABLES.get_or_init(|| {

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::models::Model;
 
+/// What may follow, with probabilities.
+pub(crate) type Closing = Vec<(u32, f64)>;
+
 /// Probability of each text.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes(BTreeMap<Vec<u32>, f64>);

@@ -2,16 +2,24 @@
 
 use foretoken_acceptance::Sampling;
 
-use crate::models::{Claim, V, full, greedy, lattice, penalised, sampled, table};
-use crate::rule::{Exact, Rule, Scene, Start, drafts, error};
+use crate::blocks::{InBlocks, judged};
+use crate::models::{Claim, Draft, V, full, greedy, lattice, penalised, sampled, table};
+use crate::rule::{Exact, Rule, Scene, Start, drafts, error, mean_accepted};
 
 /// Total variation allowed: rounding of some thousand products.
 const EXACT: f64 = 1e-12;
 
+/// Rounds that begin like `rule`'s are exact, judged token by token and as blocks; and blocks do not lose by it.
 fn assert_exact(rule: &dyn Rule, scene: impl Fn(u32) -> Scene) {
+    let blocks = InBlocks(rule);
     for seed in 0..2 {
-        let error = error(rule, &scene(seed));
-        assert!(error <= EXACT, "seed {seed}: total variation {error:e}");
+        let scene = scene(seed);
+        for (name, rule) in [("tokens", rule), ("blocks", &blocks)] {
+            let error = error(rule, &scene);
+            assert!(error <= EXACT, "seed {seed}, {name}: total variation {error:e}");
+        }
+        let (by_token, by_block) = (mean_accepted(rule, &scene), mean_accepted(&blocks, &scene));
+        assert!(by_block >= by_token - EXACT, "seed {seed}: {by_block} by blocks, {by_token} by tokens");
     }
 }
 
@@ -193,6 +201,30 @@ fn a_plain_token_dropped_unseen() {
 #[test]
 fn a_block_kept_when_it_begins_with_the_plain_token() {
     assert_exact(&Salvaged, |s| Scene { p: table("p", s), q: full(table("q", s)), gamma: 3, length: 5 });
+}
+
+/// E[accepted] of the block rule is Σ E[P_i], whatever the draft.
+#[test]
+fn blocks_stand_as_far_as_foretold() {
+    for gamma in 1..=4 {
+        for seed in 0..2 {
+            let drafts: [fn(u32) -> Draft; 3] =
+                [|s| full(table("q", s)), |s| lattice(table("q", s), 2, 8), |s| greedy(table("q", s))];
+            for (target, q) in ["p", "pz"].into_iter().flat_map(|target| drafts.map(|q| (target, q))) {
+                let scene = Scene { p: table(target, seed), q: q(seed), gamma, length: gamma + 1 };
+                let reach: f64 = Exact
+                    .starts(&scene)
+                    .iter()
+                    .map(|start| start.weight * judged(&Exact, &scene, start).reach.iter().sum::<f64>())
+                    .sum();
+                let accepted = mean_accepted(&InBlocks(&Exact), &scene);
+                assert!(
+                    (accepted - reach).abs() <= EXACT,
+                    "{target}{seed}, γ {gamma}: {accepted}, not {reach}"
+                );
+            }
+        }
+    }
 }
 
 /// Only tokens are sent, however they were drawn: each is its own one-hot q.

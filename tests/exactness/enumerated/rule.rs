@@ -4,7 +4,7 @@
 use foretoken_acceptance::{Distribution, Proposal, accepted_len, repair, residual, threshold};
 
 use crate::models::{Claim, Draft, Model};
-use crate::outcomes::Outcomes;
+use crate::outcomes::{Closing, Outcomes};
 
 /// The models of a round and how far to look.
 pub(crate) struct Scene {
@@ -61,16 +61,39 @@ pub(crate) trait Rule {
     }
 
     /// What replaces it otherwise.
-    fn repair(&self, at: &Position<'_>) -> Vec<(u32, f64)> {
+    fn repair(&self, at: &Position<'_>) -> Closing {
         let left: Vec<_> = residual(at.p, at.told).collect();
         let weights = if left.is_empty() { at.p.iter().collect() } else { left };
         by_coin(&weights, |coin| repair(at.p, at.told, coin))
     }
 
     /// What follows a block that stands whole, `text` being all before.
-    fn bonus(&self, scene: &Scene, text: &[u32]) -> Vec<(u32, f64)> {
+    fn bonus(&self, scene: &Scene, text: &[u32]) -> Closing {
         let p = (scene.p)(text);
         by_coin(&p.iter().collect::<Vec<_>>(), |coin| p.draw(coin))
+    }
+
+    /// The verifier's half: the thresholds, and for each number of accepted tokens what closes the round. Here: token by
+    /// token.
+    fn verified(&self, scene: &Scene, start: &Start) -> (Vec<f64>, Vec<Closing>) {
+        let mut text = start.committed.clone();
+        let mut thresholds = Vec::new();
+        let mut closings = Vec::new();
+        for &token in &start.block {
+            let p = (scene.p)(&text);
+            let told = self.told(scene, &text, token);
+            let at = Position { p: &p, told: told.proposal(), token };
+            thresholds.push(self.threshold(&at));
+            closings.push(self.repair(&at));
+            text.push(token);
+        }
+        closings.push(self.bonus(scene, &text));
+        (thresholds, closings)
+    }
+
+    /// The orchestrator's half: how many tokens stand. Here: those in front of the first rejected one.
+    fn accepted(&self, thresholds: &[f64], coins: &[f64]) -> usize {
+        accepted_len(thresholds, |i| coins[i])
     }
 }
 
@@ -109,35 +132,44 @@ pub(crate) fn drafts(scene: &Scene, stop: impl Fn(&[u32], &Claim) -> bool) -> Ve
 fn round(rule: &dyn Rule, scene: &Scene) -> Outcomes {
     let mut outcomes = Outcomes::default();
     for start in rule.starts(scene) {
-        let (thresholds, closings) = verified(rule, scene, &start);
-        for (coins, weight) in coin_outcomes(&start, &thresholds) {
-            let accepted = accepted_len(&thresholds, |i| coins[i]);
-            for &(token, probability) in &closings[accepted] {
+        for Decided { accepted, closing, weight } in decided(rule, scene, &start) {
+            for (token, probability) in closing {
                 let mut text = start.committed.clone();
                 text.extend(&start.block[..accepted]);
                 text.push(token);
-                outcomes.add(text, start.weight * weight * probability);
+                outcomes.add(text, weight * probability);
             }
         }
     }
     outcomes
 }
 
-/// The verifier's half: the thresholds, and for each number of accepted tokens what closes the round.
-fn verified(rule: &dyn Rule, scene: &Scene, start: &Start) -> (Vec<f64>, Vec<Vec<(u32, f64)>>) {
-    let mut text = start.committed.clone();
-    let mut thresholds = Vec::new();
-    let mut closings = Vec::new();
-    for &token in &start.block {
-        let p = (scene.p)(&text);
-        let told = rule.told(scene, &text, token);
-        let at = Position { p: &p, told: told.proposal(), token };
-        thresholds.push(rule.threshold(&at));
-        closings.push(rule.repair(&at));
-        text.push(token);
-    }
-    closings.push(rule.bonus(scene, &text));
-    (thresholds, closings)
+/// What may become of a start.
+pub(crate) struct Decided {
+    pub(crate) accepted: usize,
+    /// What follows the accepted tokens.
+    pub(crate) closing: Closing,
+    /// The probability of this, the start's included.
+    pub(crate) weight: f64,
+}
+
+/// Both halves of the rule over one start.
+pub(crate) fn decided(rule: &dyn Rule, scene: &Scene, start: &Start) -> Vec<Decided> {
+    let (thresholds, closings) = rule.verified(scene, start);
+    let outcomes = coin_outcomes(start, &thresholds).into_iter();
+    outcomes
+        .map(|(coins, weight)| {
+            let accepted = rule.accepted(&thresholds, &coins);
+            Decided { accepted, closing: closings[accepted].clone(), weight: start.weight * weight }
+        })
+        .collect()
+}
+
+/// How many drafted tokens stand on average.
+pub(crate) fn mean_accepted(rule: &dyn Rule, scene: &Scene) -> f64 {
+    let starts = rule.starts(scene);
+    let all = starts.iter().flat_map(|start| decided(rule, scene, start));
+    all.map(|decided| decided.weight * decided.accepted as f64).sum()
 }
 
 /// Coins standing for all coins, with the probability of theirs: at each position either one below the threshold or
@@ -164,7 +196,7 @@ fn coin_outcomes(start: &Start, thresholds: &[f64]) -> Vec<(Vec<f64>, f64)> {
 }
 
 /// `weights` normalised, after seeing that `draw` gives each token for the coins of its share.
-fn by_coin(weights: &[(u32, f64)], draw: impl Fn(f64) -> u32) -> Vec<(u32, f64)> {
+pub(crate) fn by_coin(weights: &[(u32, f64)], draw: impl Fn(f64) -> u32) -> Closing {
     let total: f64 = weights.iter().map(|w| w.1).sum();
     let mut begin = 0.0;
     for &(token, weight) in weights {

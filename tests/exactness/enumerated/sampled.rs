@@ -1,4 +1,4 @@
-//! The whole path with real coins: draws by draft coins, thresholds and repairs by the verifier's, the decision by the
+//! The whole path with real coins, by every rule: draws by draft coins, thresholds and repairs by the verifier's, the decision by the
 //! orchestrator's, switches to plain decoding in between. Texts are then compared with the target's probabilities.
 //!
 //! The models have a clock: what follows depends only on the tokens since the last multiple of 5, so that one text
@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use foretoken_acceptance::block_rule::{self, BlockRule};
 use foretoken_acceptance::{
-    CoinKey, Distribution, Lattice, Proposal, RequestKeys, accepted_len, repair, threshold,
+    CoinKey, Distribution, Lattice, Proposal, RequestKeys, Rule, accepted_len, gumbel, repair, threshold,
 };
 use foretoken_tests::stats::{g_test, holm};
 
@@ -75,6 +76,7 @@ fn since_the_clock(text: &[u32]) -> &[u32] {
 /// A text in the making, as the orchestrator has it.
 struct Request<'a> {
     models: &'a Clocked,
+    rule: Rule,
     text: Vec<u32>,
     epoch: u64,
     accept: CoinKey,
@@ -82,14 +84,16 @@ struct Request<'a> {
     repair: CoinKey,
     bonus: CoinKey,
     plain: CoinKey,
+    noise: CoinKey,
 }
 
 impl<'a> Request<'a> {
-    fn new(models: &'a Clocked, keys: &RequestKeys, coins: DraftCoins) -> Self {
+    fn new(models: &'a Clocked, rule: Rule, keys: &RequestKeys, coins: DraftCoins) -> Self {
         let draft = if coins == DraftCoins::Own { keys.draft() } else { keys.accept() };
         let verifier = keys.verifier();
         Self {
             models,
+            rule,
             text: Vec::new(),
             epoch: 0,
             accept: keys.accept(),
@@ -97,6 +101,7 @@ impl<'a> Request<'a> {
             repair: verifier.repair(),
             bonus: verifier.bonus(),
             plain: verifier.plain(),
+            noise: verifier.noise(),
         }
     }
 
@@ -104,20 +109,38 @@ impl<'a> Request<'a> {
         let base = self.text.len();
         let mut ahead = self.text.clone();
         for _ in 0..gamma {
-            let word = self.draft.word(ahead.len() as u64, self.epoch);
-            ahead.push(self.models.q(&ahead).draw(word));
+            ahead.push(self.drafted(&ahead));
         }
-        let mut thresholds = Vec::new();
-        let mut closings = Vec::new();
+        let accept = |i| self.accept.coin((base + i) as u64, self.epoch);
+        let (mut thresholds, mut closings, mut blocks) = (Vec::new(), Vec::new(), BlockRule::default());
         for position in base..base + gamma {
             let p = self.models.p(&ahead[..position]);
             let q = Proposal::Lattice(self.models.q(&ahead[..position]));
-            thresholds.push(threshold(p, q, ahead[position]));
-            closings.push(repair(p, q, self.repair.coin(position as u64, self.epoch)));
+            let coin = self.repair.coin(position as u64, self.epoch);
+            match self.rule {
+                Rule::Token => {
+                    thresholds.push(threshold(p, q, ahead[position]));
+                    closings.push(repair(p, q, coin));
+                }
+                Rule::Block => {
+                    let step = blocks.step(p, q, ahead[position], coin);
+                    thresholds.extend(step.threshold_before);
+                    closings.push(step.repair);
+                }
+                Rule::Gumbel => closings.push(self.emitted(&ahead[..position])),
+            }
         }
-        closings.push(self.models.p(&ahead).draw(self.bonus.coin(ahead.len() as u64, self.epoch)));
+        thresholds.extend(blocks.last_threshold());
+        closings.push(match self.rule {
+            Rule::Gumbel => self.emitted(&ahead),
+            _ => self.models.p(&ahead).draw(self.bonus.coin(ahead.len() as u64, self.epoch)),
+        });
 
-        let accepted = accepted_len(&thresholds, |i| self.accept.coin((base + i) as u64, self.epoch));
+        let accepted = match self.rule {
+            Rule::Token => accepted_len(&thresholds, accept),
+            Rule::Block => block_rule::accepted_len(&thresholds, accept),
+            Rule::Gumbel => gumbel::accepted_len(&ahead[base..], &closings),
+        };
         self.text.extend(&ahead[base..base + accepted]);
         self.text.push(closings[accepted]);
         if accepted < gamma {
@@ -128,18 +151,44 @@ impl<'a> Request<'a> {
     fn plain_run(&mut self, tokens: usize) {
         self.epoch += 1;
         for _ in 0..tokens {
-            let coin = self.plain.coin(self.text.len() as u64, self.epoch);
-            self.text.push(self.models.p(&self.text).draw(coin));
+            self.text.push(self.emitted(&self.text));
         }
         self.epoch += 1;
+    }
+
+    /// What the target says behind `text` by itself.
+    fn emitted(&self, text: &[u32]) -> u32 {
+        let (p, position) = (self.models.p(text), text.len() as u64);
+        match self.rule {
+            Rule::Gumbel => gumbel::draw(p, &mut self.noise.noise(position)),
+            _ => p.draw(self.plain.coin(position, self.epoch)),
+        }
+    }
+
+    /// What the draft guesses behind `text`.
+    fn drafted(&self, text: &[u32]) -> u32 {
+        let (q, position) = (self.models.q(text), text.len() as u64);
+        match self.rule {
+            Rule::Gumbel => {
+                let probs: Vec<_> = (0..V).map(|token| q.prob(token)).collect();
+                gumbel::draw(&Distribution::from_probs(&probs), &mut self.noise.noise(position))
+            }
+            _ => q.draw(self.draft.word(position, self.epoch)),
+        }
     }
 }
 
 /// Counts the sequences of many texts. `plain_every`: after so many blocks comes a run of plain decoding.
-fn counts(models: &Clocked, seed: u64, coins: DraftCoins, plain_every: usize) -> BTreeMap<Vec<u32>, u64> {
+fn counts(
+    models: &Clocked,
+    rule: Rule,
+    seed: u64,
+    coins: DraftCoins,
+    plain_every: usize,
+) -> BTreeMap<Vec<u32>, u64> {
     let mut counts = BTreeMap::new();
     for sample in 0..TEXTS {
-        let mut request = Request::new(models, &RequestKeys::new(seed, sample), coins);
+        let mut request = Request::new(models, rule, &RequestKeys::new(seed, sample), coins);
         let mut blocks = 0;
         while request.text.len() < SEQUENCE * SEQUENCES_IN_A_TEXT {
             request.block(1 + blocks % GAMMA);
@@ -158,6 +207,7 @@ fn counts(models: &Clocked, seed: u64, coins: DraftCoins, plain_every: usize) ->
 /// The p-value of the texts under the target, and their total variation from it.
 fn compare(
     models_seed: u32,
+    rule: Rule,
     target: &str,
     shape: (u32, u32),
     coins: DraftCoins,
@@ -165,7 +215,7 @@ fn compare(
 ) -> (f64, f64) {
     let p = table(target, models_seed);
     let models = Clocked::new(&p, &lattice(table("q", models_seed), shape.0, shape.1));
-    let counts = counts(&models, 20 + u64::from(models_seed), coins, plain_every);
+    let counts = counts(&models, rule, 20 + u64::from(models_seed), coins, plain_every);
     let n = u64::from(TEXTS) * SEQUENCES_IN_A_TEXT as u64;
     let target = Outcomes::target(&p, SEQUENCE);
     let impossible = counts.keys().find(|text| target.iter().all(|(possible, _)| possible != *text));
@@ -183,14 +233,16 @@ fn texts_follow_the_target() {
     for models_seed in 0..2 {
         for target in ["p", "pz"] {
             for (shape, plain_every) in [((32, 4096), 0), ((2, 8), 4)] {
-                settings.push((models_seed, target, shape, plain_every));
+                for rule in [Rule::Token, Rule::Block, Rule::Gumbel] {
+                    settings.push((models_seed, rule, target, shape, plain_every));
+                }
             }
         }
     }
     let mut p_values = Vec::new();
-    for &(models_seed, target, shape, plain_every) in &settings {
-        let (p_value, apart) = compare(models_seed, target, shape, DraftCoins::Own, plain_every);
-        println!("{target}{models_seed} {shape:?}: p-value {p_value:.3}, total variation {apart:.4}");
+    for &(models_seed, rule, target, shape, plain_every) in &settings {
+        let (p_value, apart) = compare(models_seed, rule, target, shape, DraftCoins::Own, plain_every);
+        println!("{rule} {target}{models_seed} {shape:?}: p-value {p_value:.3}, total variation {apart:.4}");
         p_values.push(p_value);
     }
     let alarms: Vec<_> = holm(&p_values, ALARM).into_iter().map(|i| (settings[i], p_values[i])).collect();
@@ -200,7 +252,7 @@ fn texts_follow_the_target() {
 #[test]
 fn a_uniform_shared_by_draft_and_verifier_is_seen() {
     for models_seed in 0..2 {
-        let (p_value, apart) = compare(models_seed, "p", (32, 4096), DraftCoins::Accept, 0);
+        let (p_value, apart) = compare(models_seed, Rule::Token, "p", (32, 4096), DraftCoins::Accept, 0);
         println!("shared uniform {models_seed}: p-value {p_value:e}, total variation {apart:.3}");
         assert!(p_value < CERTAIN, "p-value {p_value:e}");
         assert!(apart > 0.1, "total variation {apart}");

@@ -2,14 +2,16 @@
 
 use foretoken_acceptance::{Lattice, Proposal};
 
+use crate::blocks::{InBlocks, judged};
 use crate::models::{Claim, V, normalised, probs};
+use crate::outcomes::Closing;
 use crate::rule::{Exact, Position, Rule, Scene, Start, drafts};
 
 /// Only the scalar q(x) is sent, so the repair is drawn from p with q taken off at x alone.
 pub(crate) struct ScalarResidual;
 
 impl Rule for ScalarResidual {
-    fn repair(&self, at: &Position<'_>) -> Vec<(u32, f64)> {
+    fn repair(&self, at: &Position<'_>) -> Closing {
         positive_part(at, |token| if token == at.token { at.told.prob(token) } else { 0.0 })
     }
 }
@@ -18,7 +20,7 @@ impl Rule for ScalarResidual {
 pub(crate) struct RepairFromTarget;
 
 impl Rule for RepairFromTarget {
-    fn repair(&self, at: &Position<'_>) -> Vec<(u32, f64)> {
+    fn repair(&self, at: &Position<'_>) -> Closing {
         at.p.iter().collect()
     }
 }
@@ -27,7 +29,7 @@ impl Rule for RepairFromTarget {
 pub(crate) struct TopTwoSentRaw;
 
 impl Rule for TopTwoSentRaw {
-    fn repair(&self, at: &Position<'_>) -> Vec<(u32, f64)> {
+    fn repair(&self, at: &Position<'_>) -> Closing {
         let top = two_likeliest(at.told);
         positive_part(at, |token| if top.contains(&token) { at.told.prob(token) } else { 0.0 })
     }
@@ -67,7 +69,7 @@ impl Rule for LowConfidenceDropped {
 pub(crate) struct ProactiveUntested;
 
 impl Rule for ProactiveUntested {
-    fn bonus(&self, scene: &Scene, text: &[u32]) -> Vec<(u32, f64)> {
+    fn bonus(&self, scene: &Scene, text: &[u32]) -> Closing {
         (scene.q)(text).drawn()
     }
 }
@@ -93,7 +95,7 @@ impl Rule for MissingQByArgmax {
         f64::from(u8::from(at.token == at.p.argmax()))
     }
 
-    fn repair(&self, at: &Position<'_>) -> Vec<(u32, f64)> {
+    fn repair(&self, at: &Position<'_>) -> Closing {
         at.p.iter().collect()
     }
 }
@@ -193,13 +195,35 @@ impl Rule for CoinKnown {
     }
 }
 
+/// The block rule's thresholds, read as "accept while the coin is below".
+pub(crate) struct BlockReadAsToken;
+
+impl Rule for BlockReadAsToken {
+    fn verified(&self, scene: &Scene, start: &Start) -> (Vec<f64>, Vec<Closing>) {
+        InBlocks(&Exact).verified(scene, start)
+    }
+}
+
+/// The block rule with the token rule's residual.
+pub(crate) struct BlockWithTokenResidual;
+
+impl Rule for BlockWithTokenResidual {
+    fn verified(&self, scene: &Scene, start: &Start) -> (Vec<f64>, Vec<Closing>) {
+        (judged(&Exact, scene, start).thresholds, Exact.verified(scene, start).1)
+    }
+
+    fn accepted(&self, thresholds: &[f64], coins: &[f64]) -> usize {
+        InBlocks(&Exact).accepted(thresholds, coins)
+    }
+}
+
 /// The orchestrator's half with `<=` for `<`.
 pub(crate) fn accepted_len_at_most(thresholds: &[f64], mut coin: impl FnMut(usize) -> f64) -> usize {
     thresholds.iter().enumerate().take_while(|&(i, &threshold)| coin(i) <= threshold).count()
 }
 
 /// max(0, p − q), normalised; p where nothing is left.
-fn positive_part(at: &Position<'_>, q: impl Fn(u32) -> f64) -> Vec<(u32, f64)> {
+fn positive_part(at: &Position<'_>, q: impl Fn(u32) -> f64) -> Closing {
     let left: Vec<_> = at.p.iter().map(|(id, p)| (id, p - q(id))).filter(|w| w.1 > 0.0).collect();
     let total: f64 = left.iter().map(|w| w.1).sum();
     if total > 0.0 {

@@ -24,9 +24,24 @@ fn constant(weights: &[f64]) -> Table {
     Arc::new(move |_| probs.clone())
 }
 
-fn request(sampling: v1::Sampling, seed: u64, kind: v1::DrafterKind, tokens: u32) -> v1::GenerateRequest {
+const RULES: [v1::Rule; 3] = [v1::Rule::Token, v1::Rule::Block, v1::Rule::Gumbel];
+
+/// Every rule with every drafter, numbered.
+fn settings() -> impl Iterator<Item = (u64, v1::Rule, v1::DrafterKind)> {
+    let all = RULES.into_iter().flat_map(|rule| DRAFTERS.map(|kind| (rule, kind)));
+    (0..).zip(all).map(|(number, (rule, kind))| (number, rule, kind))
+}
+
+fn request(
+    sampling: v1::Sampling,
+    rule: v1::Rule,
+    seed: u64,
+    kind: v1::DrafterKind,
+    tokens: u32,
+) -> v1::GenerateRequest {
     v1::GenerateRequest {
         sampling: Some(sampling),
+        rule: rule.into(),
         seed: Some(FIRST_SEED + seed),
         drafter: kind.into(),
         draft_len: Some(3),
@@ -43,16 +58,17 @@ async fn a_flat_target_gives_every_token_a_quarter() {
     let cluster = Arc::new(cluster(4, constant(&[1.0; 4]), constant(&[1.0, 1.0, 17.0, 1.0])).await);
     let sampling = v1::Sampling { temperature: 1.0, ..v1::Sampling::default() };
     let (mut names, mut p_values) = (Vec::new(), Vec::new());
-    for (number, kind) in DRAFTERS.into_iter().enumerate() {
-        let seed = |i| number as u64 * REQUESTS + i;
-        let requests = (0..REQUESTS).map(|i| request(sampling.clone(), seed(i), kind, TOKENS as u32));
+    for (number, rule, kind) in settings() {
+        let seed = |i| number * REQUESTS + i;
+        let requests = (0..REQUESTS).map(|i| request(sampling.clone(), rule, seed(i), kind, TOKENS as u32));
         let answers: Vec<_> =
             answers(&cluster, requests, AT_ONCE).await.iter().map(|answer| answer.ids()).collect();
         for index in 0..TOKENS {
             let count = |token| answers.iter().filter(|ids| ids[index] == token).count() as u64;
             let cells: Vec<_> = (0..4).map(|token| (count(token), 0.25)).collect();
-            assert!(cells.iter().all(|cell| cell.0 > 0), "{kind:?}, token {index}: {cells:?}");
-            names.push(format!("{kind:?}, token {index}: {cells:?}"));
+            let name = format!("{rule:?} {kind:?}, token {index}: {cells:?}");
+            assert!(cells.iter().all(|cell| cell.0 > 0), "{name}");
+            names.push(name);
             p_values.push(g_test(&cells).p_value);
         }
     }
@@ -72,17 +88,17 @@ async fn a_truncating_request_keeps_the_targets_proportions() {
     let sampling = Sampling::new(0.7, 3, 1.0, 0.0).unwrap();
     let p = Distribution::from_logits(&TableModel::logits_of(&target(&[])), &sampling).unwrap();
     let (mut names, mut p_values) = (Vec::new(), Vec::new());
-    for (number, kind) in DRAFTERS.into_iter().enumerate() {
-        let seed = |i| 10_000 + number as u64 * STREAMS + i;
-        let requests = (0..STREAMS).map(|i| request(wire.clone(), seed(i), kind, TOKENS));
+    for (number, rule, kind) in settings() {
+        let seed = |i| 10_000 + number * STREAMS + i;
+        let requests = (0..STREAMS).map(|i| request(wire.clone(), rule, seed(i), kind, TOKENS));
         let mut cells: Vec<_> = (0..8).map(|token| (0, p.prob(token))).collect();
         for answer in answers(&cluster, requests, AT_ONCE).await {
             answer.ids().iter().for_each(|&token| cells[token as usize].0 += 1);
         }
-        println!("{kind:?}: {cells:?}");
+        println!("{rule:?} {kind:?}: {cells:?}");
         // The three heaviest of the target, and nothing else.
-        assert!(cells.iter().all(|cell| (cell.0 > 0) == (cell.1 > 0.0)), "{kind:?}: {cells:?}");
-        names.push(format!("{kind:?}: {cells:?}"));
+        assert!(cells.iter().all(|cell| (cell.0 > 0) == (cell.1 > 0.0)), "{rule:?} {kind:?}: {cells:?}");
+        names.push(format!("{rule:?} {kind:?}: {cells:?}"));
         p_values.push(g_test(&cells).p_value);
     }
     let alarms: Vec<_> = holm(&p_values, ALARM).into_iter().map(|i| (&names[i], p_values[i])).collect();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use foretoken_acceptance::{Adjustments, RequestKeys, Sampling};
+use foretoken_acceptance::{Adjustments, RequestKeys, Rule, Sampling};
 use foretoken_engine::conversation::{Ask, Block, Verdict, VerifyFrame, VerifyReply};
 use foretoken_engine::generate::{GenerateError, Outcome, Plan, Timeouts, generate};
 use foretoken_engine::link::{DrafterSource, LinkError, Traffic, Verifier};
@@ -62,7 +62,7 @@ impl<V: Verifier> Verifier for Recorded<V> {
     }
 }
 
-/// A request behind [`PROMPT`].
+/// A request behind [`PROMPT`], by the token rule.
 pub(crate) fn plan(sampling: Sampling, seed: u64, draft_len: usize, max_tokens: usize) -> Plan {
     Plan {
         session_id: format!("seed-{seed}-draft-{draft_len}"),
@@ -70,10 +70,12 @@ pub(crate) fn plan(sampling: Sampling, seed: u64, draft_len: usize, max_tokens: 
         sampling,
         adjustments: Adjustments::default(),
         logprobs: None,
+        rule: Rule::Token,
         keys: RequestKeys::new(seed, 0),
         stop_ids: Vec::new(),
         max_tokens,
         draft_len,
+        min_confidence: 0.0,
         vocab_size: crate::clocked::V,
         model_fingerprint: String::new(),
         tokenizer_fingerprint: String::new(),

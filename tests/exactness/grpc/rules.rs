@@ -1,10 +1,13 @@
 //! That the G-test can tell: through the same round loop the exact rule passes it, and every wrong rule found in the
 //! field falls far below the level at which one would be called wrong.
 
-use foretoken_acceptance::Sampling;
+use foretoken_acceptance::{Rule as RuleName, Sampling};
+use foretoken_engine::generate::Plan;
 use foretoken_testkit::scripted::{Collected, ExactRule, Guess, Rule, Scripts, TableVerifier};
 use foretoken_testkit::wrong_rules::{
-    AcceptAll, AcceptIfArgmax, InvertedRatio, RepairFromTarget, ScalarResidual,
+    AcceptAll, AcceptIfArgmax, AnythingPossibleStands, BlockReadAsToken, BlockWithoutLookAhead,
+    InvertedRatio, NoiseOnProbabilities, NoiseWithoutPosition, RepairFromTarget, ScalarResidual,
+    TokenReadAsBlock,
 };
 use foretoken_tests::stats::{GTest, holm};
 
@@ -28,11 +31,17 @@ fn one_hot() -> Guess {
 }
 
 /// The test of many sequences judged by `rule`, and the share of drafted tokens that stood.
-async fn judged_by<R: Rule + Clone>(rule: R, guess: Guess, sampling: Sampling) -> (GTest, f64) {
+async fn judged_by<R: Rule + Clone>(
+    name: RuleName,
+    rule: R,
+    guess: Guess,
+    sampling: Sampling,
+) -> (GTest, f64) {
     let mut counts = Counts::new();
     let (mut drafted, mut accepted) = (0, 0);
     for stream in 0..STREAMS {
-        let plan = plan(sampling, FIRST_SEED + stream as u64, 1 + stream, SEQUENCES_IN_A_STREAM * PERIOD);
+        let seed = FIRST_SEED + stream as u64;
+        let plan = Plan { rule: name, ..plan(sampling, seed, 1 + stream, SEQUENCES_IN_A_STREAM * PERIOD) };
         let verifier = TableVerifier::new(target(), rule.clone(), plan.verify_open());
         let run = run(&plan, verifier, Some(Scripts::steady(guess.clone())), Collected::default()).await;
         let ledger = run.outcome.as_ref().unwrap().ledger;
@@ -52,14 +61,16 @@ fn settings() -> [(&'static str, Sampling); 3] {
 }
 
 #[tokio::test]
-async fn the_exact_rule_passes() {
+async fn the_exact_rules_pass() {
     let (mut names, mut p_values) = (Vec::new(), Vec::new());
-    for (setting, sampling) in settings() {
-        for (drafter, guess) in [("model", model()), ("one-hot", one_hot())] {
-            let (GTest { p_value, .. }, acceptance) = judged_by(ExactRule, guess, sampling).await;
-            println!("exact rule, {setting}, {drafter}: p-value {p_value:.4}, acceptance {acceptance:.3}");
-            names.push((setting, drafter));
-            p_values.push(p_value);
+    for rule in [RuleName::Token, RuleName::Block, RuleName::Gumbel] {
+        for (setting, sampling) in settings() {
+            for (drafter, guess) in [("model", model()), ("one-hot", one_hot())] {
+                let (GTest { p_value, .. }, acceptance) = judged_by(rule, ExactRule, guess, sampling).await;
+                println!("{rule}, {setting}, {drafter}: p-value {p_value:.4}, acceptance {acceptance:.3}");
+                names.push((rule, setting, drafter));
+                p_values.push(p_value);
+            }
         }
     }
     let alarms: Vec<_> = holm(&p_values, ALARM).into_iter().map(|i| (names[i], p_values[i])).collect();
@@ -67,8 +78,13 @@ async fn the_exact_rule_passes() {
 }
 
 async fn is_caught<R: Rule + Clone>(name: &str, rule: R) {
+    is_caught_as(RuleName::Token, name, rule).await;
+}
+
+/// In sessions of `session`'s rule, which is how the orchestrator reads the verdicts.
+async fn is_caught_as<R: Rule + Clone>(session: RuleName, name: &str, rule: R) {
     for (setting, sampling) in settings() {
-        let (test, acceptance) = judged_by(rule.clone(), model(), sampling).await;
+        let (test, acceptance) = judged_by(session, rule.clone(), model(), sampling).await;
         let GTest { statistic, degrees, p_value } = test;
         println!(
             "{name}, {setting}: G {statistic:.0} on {degrees}, p-value {p_value:e}, acceptance {acceptance:.3}"
@@ -100,4 +116,34 @@ async fn accepting_the_likeliest_is_caught() {
 #[tokio::test]
 async fn accepting_everything_is_caught() {
     is_caught("accept all", AcceptAll).await;
+}
+
+#[tokio::test]
+async fn block_thresholds_read_as_those_of_tokens_are_caught() {
+    is_caught_as(RuleName::Token, "block read as token", BlockReadAsToken).await;
+}
+
+#[tokio::test]
+async fn token_thresholds_read_as_those_of_a_block_are_caught() {
+    is_caught_as(RuleName::Block, "token read as block", TokenReadAsBlock).await;
+}
+
+#[tokio::test]
+async fn a_block_rule_that_does_not_look_ahead_is_caught() {
+    is_caught_as(RuleName::Block, "block without look-ahead", BlockWithoutLookAhead).await;
+}
+
+#[tokio::test]
+async fn noise_that_does_not_depend_on_the_position_is_caught() {
+    is_caught_as(RuleName::Gumbel, "noise without position", NoiseWithoutPosition).await;
+}
+
+#[tokio::test]
+async fn noise_on_probabilities_is_caught() {
+    is_caught_as(RuleName::Gumbel, "noise on probabilities", NoiseOnProbabilities).await;
+}
+
+#[tokio::test]
+async fn coupling_that_lets_anything_possible_stand_is_caught() {
+    is_caught_as(RuleName::Gumbel, "anything possible stands", AnythingPossibleStands).await;
 }

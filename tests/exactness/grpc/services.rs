@@ -37,10 +37,10 @@ fn served(name: &str, vocab: usize, table: Table) -> Host {
     host(TableModel::new(name, vocab, CONTEXT, table), &letters(vocab, false).unwrap(), &config)
 }
 
-/// A busy machine is no fault here: no drafter is given up for being slow.
+/// A busy machine is no fault here, nor one that stops for a while: nobody is given up for being slow.
 pub(crate) fn patient() -> Config {
-    let minute = Duration::from_secs(60);
-    Config { timeouts: Timeouts { draft: minute, verify: minute }, ..Config::default() }
+    let patience = Duration::from_secs(1800);
+    Config { timeouts: Timeouts { draft: patience, verify: patience }, ..Config::default() }
 }
 
 /// The answers to `requests`, in their order, `at_once` in work at a time.

@@ -51,7 +51,17 @@ async fn answers_drafted_from_a_table_follow_the_target() {
             let wire =
                 v1::Sampling { temperature, top_k, top_p: Some(top_p), min_p, ..v1::Sampling::default() };
             let setting = FIRST_SETTING + names.len();
-            let answers = answers(&cluster, requests(setting, wire, v1::DrafterKind::Ngram), AT_ONCE).await;
+            let answers = answers(
+                &cluster,
+                requests(
+                    setting,
+                    wire,
+                    ((temperature, top_k, top_p, min_p), v1::Rule::Token, 0.0),
+                    v1::DrafterKind::Ngram,
+                ),
+                AT_ONCE,
+            )
+            .await;
             let name = format!("{drafter}, T {temperature} top-k {top_k} top-p {top_p} min-p {min_p}");
             let mut counts = Counts::new();
             for answer in &answers {
@@ -66,7 +76,7 @@ async fn answers_drafted_from_a_table_follow_the_target() {
             assert!(n >= SEQUENCES);
             assert_eq!(counts.impossible(&right), 0, "{name}: a sequence of probability 0 came");
             assert!(sums.accepted > 0 && sums.accepted < sums.drafted);
-            sums.check();
+            sums.check(v1::Rule::Token);
             names.push(name);
             p_values.push(p_value);
         }

@@ -1,7 +1,7 @@
 //! Raw streams to a worker, and the messages a well-behaved orchestrator would send on them.
 
 use foretoken_engine::conversation::{DraftOpen, SessionOpen, TextHash, VerifyOpen};
-use foretoken_engine::{Adjustments, RequestKeys, Sampling};
+use foretoken_engine::{Adjustments, RequestKeys, Rule, Sampling};
 use foretoken_proto::v1;
 use foretoken_proto::v1::draft_worker_client::DraftWorkerClient;
 use foretoken_proto::v1::target_verifier_client::TargetVerifierClient;
@@ -137,6 +137,7 @@ fn session(id: &str, prompt: &[u32], reserve_len: usize, sampling: Sampling) -> 
         reserve_len,
         sampling,
         adjustments: Adjustments::default(),
+        rule: Rule::Token,
         model_fingerprint: String::new(),
         tokenizer_fingerprint: String::new(),
     }
@@ -182,7 +183,7 @@ pub(crate) fn decode(text: v1::FrameText, grant: u32) -> v1::VerifyFrame {
 }
 
 pub(crate) fn drafts(text: v1::FrameText, draft_len: u32) -> v1::DraftFrame {
-    v1::DraftFrame { text: Some(text), draft_len }
+    v1::DraftFrame { text: Some(text), draft_len, min_confidence: 0.0 }
 }
 
 pub(crate) fn warm() -> Sampling {

@@ -40,6 +40,7 @@ fn a_verifier_makes_the_same_coins_from_what_it_is_handed() {
         (verifier.repair(), Purpose::Repair),
         (verifier.bonus(), Purpose::Bonus),
         (verifier.plain(), Purpose::Plain),
+        (verifier.noise(), Purpose::Noise),
     ] {
         assert_eq!(key, keys.purpose(purpose));
         assert_eq!(CoinKey::from_bytes(key.to_bytes()), key);
@@ -53,7 +54,15 @@ fn no_two_coins_are_the_same_one() {
     let mut made = 0;
     for (seed, sample) in [(0, 0), (0, 1), (1, 0), (1 << 32, 0)] {
         let keys = RequestKeys::new(seed, sample);
-        for purpose in [Purpose::Draft, Purpose::Accept, Purpose::Repair, Purpose::Bonus, Purpose::Plain] {
+        let all = [
+            Purpose::Draft,
+            Purpose::Accept,
+            Purpose::Repair,
+            Purpose::Bonus,
+            Purpose::Plain,
+            Purpose::Noise,
+        ];
+        for purpose in all {
             let key = keys.purpose(purpose);
             for position in far {
                 for epoch in far {
@@ -76,6 +85,7 @@ fn keys_of_all_owners_differ() {
         keys.verifier().repair().to_bytes(),
         keys.verifier().bonus().to_bytes(),
         keys.verifier().plain().to_bytes(),
+        keys.verifier().noise().to_bytes(),
     ];
     assert_eq!(all.into_iter().collect::<HashSet<_>>().len(), all.len());
 }

@@ -3,6 +3,7 @@
 use clap::Args;
 
 use crate::cli::LocalArgs;
+use crate::rule::RuleArgs;
 use crate::sampling::SamplingArgs;
 use crate::terminal::ColorChoice;
 
@@ -31,6 +32,9 @@ pub(crate) struct ChatArgs {
     /// How answers are sampled
     #[command(flatten)]
     pub(super) sampling: SamplingArgs,
+
+    #[command(flatten)]
+    pub(super) rule: RuleArgs,
 
     /// Tokens drafted per round; 0 is plain decoding [default: the orchestrator's]
     #[arg(long, value_name = "N", help_heading = "Drafting", env = "FORETOKEN_DRAFT_LEN")]

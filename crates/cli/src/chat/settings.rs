@@ -10,6 +10,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory, Parser};
 
 use crate::cli::Drafter;
+use crate::rule::RuleArgs;
 use crate::sampling::SamplingArgs;
 
 /// Longest answer unless told: conversations are not to break off in the middle of a thought.
@@ -21,6 +22,9 @@ const MAX_TOKENS: &str = "512";
 pub(super) struct Values {
     #[command(flatten)]
     pub(super) sampling: SamplingArgs,
+
+    #[command(flatten)]
+    pub(super) rule: RuleArgs,
 
     #[arg(long)]
     pub(super) draft_len: Option<u32>,

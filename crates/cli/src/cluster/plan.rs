@@ -8,6 +8,7 @@ use std::time::Duration;
 use foretoken_proto::service_name;
 
 use super::child::Spec;
+use crate::rule::RuleArgs;
 
 /// The hidden subcommands by which this binary runs as a service.
 const ORCHESTRATOR: &str = "orchestrator";
@@ -50,6 +51,8 @@ pub(crate) struct Plan {
     pub(crate) listen: SocketAddr,
     /// Tokens drafted per round unless a request says otherwise; the orchestrator's default if not given.
     pub(crate) draft_len: Option<u32>,
+    /// How drafts are judged unless a request says otherwise; the orchestrator's defaults where not given.
+    pub(crate) rule: RuleArgs,
     /// Whether the services' logs go to standard error.
     pub(crate) show_logs: bool,
     /// How long a service may take until it serves.
@@ -81,10 +84,17 @@ impl Plan {
     pub(crate) fn orchestrator(&self, verifiers: &[SocketAddr], draft_workers: &[SocketAddr]) -> Spec {
         let mut spec = self.spec(ORCHESTRATOR, service_name::ORCHESTRATOR, self.listen);
         spec = with(spec, "--verifiers", list(verifiers));
-        // Also if there are none: the variable of the same meaning must not bring in strangers.
+        // Also if there are none: the variables of the same meaning must not bring in strangers.
         spec = with(spec, "--draft-workers", list(draft_workers));
+        spec = with(spec, "--untrusted-draft", "");
         if let Some(draft_len) = self.draft_len {
             spec = with(spec, "--draft-len", draft_len.to_string());
+        }
+        if let Some(rule) = self.rule.rule {
+            spec = with(spec, "--rule", rule.name());
+        }
+        if let Some(min_confidence) = self.rule.min_confidence {
+            spec = with(spec, "--min-confidence", min_confidence.to_string());
         }
         spec
     }
@@ -121,6 +131,7 @@ fn list(addresses: &[SocketAddr]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rule::Rule;
 
     fn plan() -> Plan {
         Plan {
@@ -130,6 +141,7 @@ mod tests {
             draft_workers: 1,
             listen: ANY_PORT,
             draft_len: None,
+            rule: RuleArgs::default(),
             show_logs: false,
             start_timeout: Duration::from_secs(1),
             drain: Duration::from_secs(2),
@@ -153,16 +165,24 @@ mod tests {
         let spec = plan.orchestrator(&[at(1), at(2)], &[at(3)]);
         assert_eq!(
             words(&spec),
-            format!("orchestrator {common} --verifiers=127.0.0.1:1,127.0.0.1:2 --draft-workers=127.0.0.1:3")
+            format!(
+                "orchestrator {common} --verifiers=127.0.0.1:1,127.0.0.1:2 --draft-workers=127.0.0.1:3 --untrusted-draft="
+            )
         );
     }
 
     #[test]
     fn several_workers_are_told_apart_and_nobody_drafts_if_nobody_should() {
-        let plan = Plan { drafting: Drafting::None, verifiers: 2, draft_len: Some(3), ..plan() };
+        let rule = RuleArgs { rule: Some(Rule::Block), min_confidence: Some(0.5) };
+        let plan = Plan { drafting: Drafting::None, verifiers: 2, draft_len: Some(3), rule, ..plan() };
         let labels: Vec<_> = plan.workers().into_iter().map(|spec| spec.label).collect();
         assert_eq!(labels, ["target-verifier-1", "target-verifier-2"]);
         let words = words(&plan.orchestrator(&[ANY_PORT], &[]));
-        assert!(words.ends_with(" --draft-workers= --draft-len=3"), "{words}");
+        assert!(
+            words.ends_with(
+                " --draft-workers= --untrusted-draft= --draft-len=3 --rule=block --min-confidence=0.5"
+            ),
+            "{words}"
+        );
     }
 }

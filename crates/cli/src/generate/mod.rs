@@ -28,6 +28,7 @@ use self::stream::{Answer, End, follow};
 use crate::cli::{Drafter, GenerateArgs, LocalArgs};
 use crate::cluster::{ANY_PORT, Cluster, Plan};
 use crate::interrupt::Interrupts;
+use crate::rule::RuleArgs;
 use crate::terminal::{note, print, progress, reader_left, spinner};
 use crate::{local, runtime};
 
@@ -62,6 +63,7 @@ pub(crate) fn plan(models: &LocalArgs, drafter: Drafter, progress: &MultiProgres
         draft_workers: 1,
         listen: ANY_PORT,
         draft_len: None,
+        rule: RuleArgs::default(),
         show_logs: models.verbose,
         start_timeout: models.start_timeout,
         drain: DRAIN,

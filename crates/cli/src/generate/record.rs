@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::stream::{Answer, End, Origin, Sample, Token};
 use crate::failure::CallError;
+use crate::rule::Rule;
 
 /// What a run gave and cost. What only the service's closing ledger tells is `null` if the answer broke off before.
 #[derive(Debug, Serialize)]
@@ -32,6 +33,9 @@ pub(super) struct Record<'a> {
     wall_ms: f64,
     drafter: Option<&'a str>,
     seed: Option<u64>,
+    rule: Option<&'static str>,
+    /// Whether the text depends on seed and target only.
+    reproducible: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorRecord<'a>>,
 }
@@ -85,6 +89,8 @@ impl<'a> Record<'a> {
             wall_ms: milliseconds(answer.whole),
             drafter: complete.map(|complete| complete.drafter.as_str()),
             seed: answer.started.as_ref().map(|started| started.seed),
+            rule: answer.started.as_ref().and_then(|started| Rule::of_wire(started.rule())).map(Rule::name),
+            reproducible: answer.started.as_ref().map(|started| started.reproducible),
             error,
         }
     }
@@ -149,7 +155,7 @@ mod tests {
                 "drafted": 1, "accepted": 1,
                 "draft_bytes_up": 10, "draft_bytes_down": 11, "verify_bytes_up": 12, "verify_bytes_down": 13,
                 "ttft_ms": 1.5, "wall_ms": 20.0,
-                "drafter": "ngram", "seed": 7,
+                "drafter": "ngram", "seed": 7, "rule": "gumbel", "reproducible": true,
             })
         );
     }

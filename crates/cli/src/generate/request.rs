@@ -6,10 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use foretoken_proto::v1::generate_request::Prompt;
-use foretoken_proto::v1::{ChatMessage, ChatPrompt, DrafterKind, GenerateRequest};
+use foretoken_proto::v1::{ChatMessage, ChatPrompt, DrafterKind, GenerateRequest, Rule as WireRule};
 
 use crate::cli::{Drafter, GenerateArgs};
 use crate::failure::UsageError;
+use crate::rule::{Rule, RuleArgs};
 use crate::sampling::SamplingArgs;
 
 /// Stop strings that a request may have.
@@ -60,13 +61,14 @@ pub(super) fn request(
 ) -> Result<GenerateRequest> {
     let prompt =
         if args.chat { Prompt::Chat(chat(args.system.clone(), prompt)) } else { Prompt::Text(prompt) };
-    assemble(prompt, &args.sampling, args.draft_len, drafter)
+    assemble(prompt, &args.sampling, args.rule, args.draft_len, drafter)
 }
 
 /// The request for any prompt.
 pub(crate) fn assemble(
     prompt: Prompt,
     sampling: &SamplingArgs,
+    rule: RuleArgs,
     draft_len: Option<u32>,
     drafter: Option<Drafter>,
 ) -> Result<GenerateRequest> {
@@ -93,6 +95,8 @@ pub(crate) fn assemble(
         ignore_eos: sampling.ignore_eos,
         n: Some(sampling.samples),
         logprobs: sampling.logprobs,
+        rule: rule.rule.map_or(WireRule::Unspecified, Rule::wire).into(),
+        min_confidence: rule.min_confidence,
     })
 }
 
@@ -140,6 +144,10 @@ mod tests {
             "0",
             "--drafter",
             "none",
+            "--rule",
+            "block",
+            "--min-confidence",
+            "0.25",
             "--server",
             "h:1",
             "--repetition-penalty",
@@ -195,6 +203,8 @@ mod tests {
                 ignore_eos: true,
                 n: Some(4),
                 logprobs: Some(2),
+                rule: WireRule::Block.into(),
+                min_confidence: Some(0.25),
             }
         );
     }

@@ -342,7 +342,14 @@ pub(super) mod tests {
     }
 
     pub(in crate::generate) fn started() -> Result<GenerateResponse, Status> {
-        event(Event::Started(Started { seed: 7, prompt_tokens: 3, max_tokens: 9, ..Started::default() }))
+        event(Event::Started(Started {
+            seed: 7,
+            prompt_tokens: 3,
+            max_tokens: 9,
+            rule: foretoken_proto::v1::Rule::Gumbel.into(),
+            reproducible: true,
+            ..Started::default()
+        }))
     }
 
     pub(in crate::generate) fn finished(
@@ -354,6 +361,7 @@ pub(super) mod tests {
             ledger: Some(ledger),
             drafter: "ngram".to_owned(),
             speculation_off: Vec::new(),
+            reproducible: true,
         }))
     }
 

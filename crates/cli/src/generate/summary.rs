@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use foretoken_proto::v1::{Ledger, SpeculationOff};
+use foretoken_proto::v1::{Ledger, SpeculationOff, Started};
 
 use super::stream::{Answer, Complete, End, Origin, Sample};
+use crate::rule::Rule;
 use crate::terminal::{Style, harmless};
 
 /// Width of the column of names.
@@ -57,6 +58,7 @@ fn table(
     ]);
     rows.extend(complete.speculation_off.iter().map(|off| ("", speculation_off(off))));
     if let Some(started) = &answer.started {
+        rows.extend(rule(started).map(|rule| ("rule", rule)));
         rows.push(("seed", started.seed.to_string()));
     }
     let mut text = "\n".to_owned();
@@ -65,6 +67,16 @@ fn table(
         text.push_str(&format!("{name}{value}\n"));
     }
     text
+}
+
+/// The rule, and what the seed is worth under it; none of a later version.
+fn rule(started: &Started) -> Option<String> {
+    let worth = if started.reproducible {
+        "the seed gives this text again, whoever drafts"
+    } else {
+        "the seed gives this text again with the same drafts only"
+    };
+    Rule::of_wire(started.rule()).map(|rule| format!("{}: {worth}", rule.name()))
 }
 
 fn tokens(ledger: &Ledger, color: bool) -> String {
@@ -145,7 +157,7 @@ pub(crate) fn speculation_off(off: &SpeculationOff) -> String {
 mod tests {
     use super::super::stream::Token;
     use super::*;
-    use foretoken_proto::v1::Started;
+    use foretoken_proto::v1::Rule as WireRule;
 
     fn complete() -> Answer {
         let ledger = Ledger {
@@ -171,7 +183,7 @@ mod tests {
             until_token: Some(9),
         };
         Answer {
-            started: Some(Started { seed: 42, ..Started::default() }),
+            started: Some(Started { seed: 42, rule: WireRule::Token.into(), ..Started::default() }),
             samples: vec![Sample {
                 tokens: vec![
                     Token { id: 1, text: "x".to_owned(), origin: Origin::Plain, logprobs: None };
@@ -201,6 +213,7 @@ verify link 2.5 MB up, 0 B down
 time        first token 250 ms, in all 1.15 s, then 10.0 tokens/s
 drafter     ngram
             off from token 8 to 9: it broke off (DRAFTER_LOST)
+rule        token: the seed gives this text again with the same drafts only
 seed        42
 ";
         assert_eq!(summary(&complete(), false, false), expected);

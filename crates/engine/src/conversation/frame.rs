@@ -1,6 +1,6 @@
 //! What the orchestrator says to workers. The wire form is `proto/foretoken/v1`.
 
-use foretoken_acceptance::{Adjustments, CoinKey, Lattice, Sampling, VerifierKeys};
+use foretoken_acceptance::{Adjustments, CoinKey, Lattice, Rule, Sampling, VerifierKeys};
 
 use super::TextHash;
 
@@ -17,6 +17,8 @@ pub struct SessionOpen {
     pub sampling: Sampling,
     /// What comes before it: bias, penalties and masks.
     pub adjustments: Adjustments,
+    /// What decides about drafted tokens.
+    pub rule: Rule,
     /// The model expected; empty accepts any.
     pub model_fingerprint: String,
     /// The tokenizer the ids belong to; empty accepts any.
@@ -41,8 +43,23 @@ pub struct VerifyOpen {
 pub struct DraftOpen {
     /// What both kinds of worker are told.
     pub session: SessionOpen,
-    /// The coins the drafter owns.
+    /// The coins the drafter owns; under Gumbel coupling the noise.
     pub key: CoinKey,
+}
+
+impl DraftOpen {
+    /// The same for a drafter that is not trusted to draw from the q it sends: under the rules that take a q it drafts
+    /// greedily, every token its own one-hot proposal, and is given no coins. Under Gumbel coupling nothing need be
+    /// believed.
+    #[must_use]
+    pub fn untrusted(mut self) -> Self {
+        if self.session.rule != Rule::Gumbel {
+            self.session.sampling = Sampling::GREEDY;
+            // It draws nothing, and a key made of a seed that can be guessed would tell the accept coins.
+            self.key = CoinKey::from_bytes([0; 32]);
+        }
+        self
+    }
 }
 
 /// The text a frame speaks of.
@@ -97,6 +114,17 @@ pub struct Block {
 }
 
 impl Block {
+    /// Checks that nothing is claimed of how the tokens were drawn.
+    ///
+    /// # Errors
+    /// Says that proposals came.
+    pub fn check_one_hot(&self) -> Result<(), String> {
+        match &self.q {
+            None => Ok(()),
+            Some(q) => Err(format!("{} proposals came where none are taken; send tokens alone", q.len())),
+        }
+    }
+
     /// Checks what both the orchestrator (of a drafter) and the verifier (of a frame) must not trust.
     ///
     /// # Errors
@@ -129,10 +157,13 @@ impl Block {
 }
 
 /// A frame to a draft worker.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DraftFrame {
     /// The text it speaks of.
     pub text: FrameText,
     /// Tokens to draft; 0 only tells the text.
     pub draft_len: usize,
+    /// The draft stops in front of a position where its likeliest token is less likely than this, before any token is
+    /// drawn there; 0 never stops it.
+    pub min_confidence: f64,
 }

@@ -65,21 +65,26 @@ pub enum DraftReply {
     Draining,
 }
 
-/// The verifier's half of the token rule over a block of γ tokens.
+/// The verifier's half of the session's rule over a block of γ tokens.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Verdict {
     /// The frame answered.
     pub seq: u64,
     /// Its epoch.
     pub epoch: u64,
-    /// min(1, p/q) per position, γ of them or fewer behind a 0.
+    /// Token rule: min(1, p/q) per position; block rule: h. γ of them, or fewer behind a 0 that nothing passes. None
+    /// under Gumbel coupling.
     pub thresholds: Vec<f64>,
-    /// A repair ready at each of these positions.
+    /// A repair ready at each of these positions. Under Gumbel coupling what the target emits at each position, up to
+    /// the first that is not the drafted token.
     pub repairs: Vec<u32>,
-    /// The token behind the whole block; absent behind a threshold of 0.
+    /// The token behind the whole block; absent where the verdict is shorter than the block, and under Gumbel coupling
+    /// where it ends with another token than the drafted.
     pub bonus: Option<u32>,
-    /// β = Σ min(p, q) per position.
+    /// β = Σ min(p, q) per position. None under Gumbel coupling.
     pub overlaps: Vec<f64>,
+    /// Block rule: P per position, the probability that it and all in front of it stand.
+    pub reach: Vec<f64>,
     /// What it cost.
     pub times: WorkerTimes,
     /// Where asked for: per position those of the drafted token and the repair, behind them those of the bonus.

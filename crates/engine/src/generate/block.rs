@@ -1,8 +1,9 @@
 //! A speculative round: a drafted block, its verdict, the orchestrator's half of the exact rule.
 
-use foretoken_acceptance::accepted_len;
+use foretoken_acceptance::Rule;
 use tokio::time::Instant;
 
+use super::decide::{check, decide};
 use super::{GenerateError, Generation, Mode, Output, millis};
 use crate::conversation::{
     Ask, Block, DraftFrame, DraftReply, Drafted, RefusalKind, Verdict, VerifyFrame, VerifyReply,
@@ -42,7 +43,8 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
             let Some(ready) = self.drafting.ready() else { break };
             let text = self.text.frame(&mut ready.view, millis(self.plan.timeouts.draft), None);
             let seq = text.seq;
-            ready.drafter.send(DraftFrame { text, draft_len }).await?;
+            let min_confidence = self.plan.min_confidence;
+            ready.drafter.send(DraftFrame { text, draft_len, min_confidence }).await?;
             let reply = tokio::time::timeout_at(deadline, async {
                 loop {
                     match ready.drafter.receive().await? {
@@ -56,7 +58,8 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
             match reply.await {
                 Ok(Ok(Ok(drafted))) => {
                     ready.view.knows(self.text.len());
-                    return self.checked(drafted, draft_len);
+                    let one_hot = self.plan.rule == Rule::Gumbel || ready.drafter.must_be_one_hot();
+                    return self.checked(drafted, draft_len, one_hot);
                 }
                 Ok(Ok(Err(RefusalKind::NeedPrefix { have_len }))) => ready.view.lacks(have_len),
                 Ok(Ok(Err(RefusalKind::Overloaded { .. }))) => return Ok(Block::default()),
@@ -80,7 +83,7 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
         Err(LinkError { reason: "DRAFTER_REFUSED".into(), message })
     }
 
-    fn checked(&self, drafted: Drafted, draft_len: usize) -> Result<Block, LinkError> {
+    fn checked(&self, drafted: Drafted, draft_len: usize, one_hot: bool) -> Result<Block, LinkError> {
         let malformed = |message| LinkError { reason: "DRAFTER_MALFORMED".into(), message };
         let block = drafted.block;
         if block.tokens.len() > draft_len {
@@ -90,6 +93,9 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
             )));
         }
         block.check(self.plan.vocab_size).map_err(malformed)?;
+        if one_hot {
+            block.check_one_hot().map_err(malformed)?;
+        }
         Ok(block)
     }
 
@@ -98,24 +104,16 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
         let (start, epoch, gamma) = (self.text.len(), self.text.epoch(), block.tokens.len());
         let verdict = self.verdict(&block).await?;
         let coins = self.plan.keys.accept();
-        let accepted = accepted_len(&verdict.thresholds, |i| coins.coin((start + i) as u64, epoch));
-        let rejected = accepted < gamma;
-        let last = if rejected {
-            (verdict.repairs[accepted], Origin::Repair, verdict.closing_logprobs(accepted))
-        } else {
-            let Some(bonus) = verdict.bonus else {
-                return Err(GenerateError::VerifierProtocol(
-                    "a block passed whole and there is no bonus".into(),
-                ));
-            };
-            (bonus, Origin::Bonus, verdict.closing_logprobs(gamma))
-        };
-        let judged = (accepted + 1).min(gamma);
+        let decision = decide(self.plan.rule, &verdict, &block, |i| coins.coin((start + i) as u64, epoch))
+            .map_err(GenerateError::VerifierProtocol)?;
+        let accepted = decision.accepted;
         self.ledger.blocks += 1;
-        self.ledger.judged += judged as u32;
-        self.ledger.overlap_sum += verdict.overlaps[..judged].iter().sum::<f64>();
+        self.ledger.judged += decision.judged as u32;
+        self.ledger.overlap_sum += decision.expected;
         let accepted_tokens = (0..accepted)
             .map(|index| (block.tokens[index], Origin::Accepted, verdict.drafted_logprobs(index)));
+        let (last, origin) = decision.last;
+        let last = (last, origin, verdict.closing_logprobs(accepted));
         let committed = self.commit(accepted_tokens.chain([last])).await?;
         // Both workers hold the drafted tokens; those that were accepted need not be told again.
         let held = start + committed.min(accepted);
@@ -123,7 +121,7 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
         if let Some(ready) = self.drafting.ready() {
             ready.view.knows(held);
         }
-        if rejected {
+        if accepted < gamma {
             self.text.raise_epoch();
         }
         Ok(())
@@ -141,7 +139,7 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
             let refused = loop {
                 match self.verifier_message(deadline).await? {
                     VerifyReply::Verdict(verdict) if verdict.seq == seq => {
-                        check(&verdict, block, self.plan.vocab_size)
+                        check(self.plan.rule, &verdict, block, self.plan.vocab_size)
                             .and_then(|()| verdict.check_logprobs(self.plan.logprobs, self.plan.vocab_size))
                             .map_err(GenerateError::VerifierProtocol)?;
                         return Ok(verdict);
@@ -154,27 +152,5 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
             self.refused(refused).await?;
         }
         Err(GenerateError::VerifierTimeout(self.plan.timeouts.verify))
-    }
-}
-
-/// What makes a verdict unusable.
-fn check(verdict: &Verdict, block: &Block, vocab_size: usize) -> Result<(), String> {
-    let (gamma, len) = (block.tokens.len(), verdict.thresholds.len());
-    if len > gamma || verdict.repairs.len() != len || verdict.overlaps.len() != len {
-        return Err(format!(
-            "a verdict on {gamma} tokens has {len} thresholds, {} repairs and {} overlaps",
-            verdict.repairs.len(),
-            verdict.overlaps.len()
-        ));
-    }
-    if let Some(threshold) = verdict.thresholds.iter().find(|threshold| !(0.0..=1.0).contains(*threshold)) {
-        return Err(format!("threshold {threshold} is not a probability"));
-    }
-    if len < gamma && verdict.thresholds.last() != Some(&0.0) {
-        return Err(format!("a verdict on {gamma} tokens stops after {len} without a threshold of 0"));
-    }
-    match verdict.repairs.iter().chain(&verdict.bonus).find(|&&token| token as usize >= vocab_size) {
-        Some(token) => Err(format!("token {token} is outside the vocabulary of {vocab_size}")),
-        None => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 use foretoken_engine::CoinKey;
 use foretoken_engine::conversation::{Block, DraftFrame, DraftOpen, DraftReply, Drafted};
 
-use super::session::WireRefusal;
+use super::session::{WireRefusal, confidence_from_wire};
 use super::{empty_kind, key_bytes, lattices_from_wire, lattices_to_wire, narrow, required};
 use crate::error::Problem;
 use crate::v1;
@@ -28,7 +28,11 @@ impl TryFrom<v1::DraftOpen> for DraftOpen {
 
 impl From<&DraftFrame> for v1::DraftFrame {
     fn from(frame: &DraftFrame) -> Self {
-        Self { text: Some((&frame.text).into()), draft_len: narrow(frame.draft_len) }
+        Self {
+            text: Some((&frame.text).into()),
+            draft_len: narrow(frame.draft_len),
+            min_confidence: frame.min_confidence,
+        }
     }
 }
 
@@ -36,7 +40,11 @@ impl TryFrom<v1::DraftFrame> for DraftFrame {
     type Error = Problem;
 
     fn try_from(wire: v1::DraftFrame) -> Result<Self, Problem> {
-        Ok(Self { text: required(wire.text, "text")?.try_into()?, draft_len: wire.draft_len as usize })
+        Ok(Self {
+            text: required(wire.text, "text")?.try_into()?,
+            draft_len: wire.draft_len as usize,
+            min_confidence: confidence_from_wire(wire.min_confidence, "min_confidence")?,
+        })
     }
 }
 

@@ -1,10 +1,49 @@
 //! What both conversations share: Open, the text of a frame, refusals, timings.
 
+use foretoken_engine::Rule;
 use foretoken_engine::conversation::{FrameText, Refusal, RefusalKind, SessionOpen, TextHash, WorkerTimes};
 
 use super::{narrow, sampling_from_wire, sampling_to_wire};
 use crate::error::Problem;
 use crate::v1;
+
+impl From<Rule> for v1::Rule {
+    fn from(rule: Rule) -> Self {
+        match rule {
+            Rule::Token => Self::Token,
+            Rule::Block => Self::Block,
+            Rule::Gumbel => Self::Gumbel,
+        }
+    }
+}
+
+/// The rule in `field`; none where it is left open.
+///
+/// # Errors
+/// A number that means no rule.
+pub fn rule_from_wire(rule: i32, field: &str) -> Result<Option<Rule>, Problem> {
+    match v1::Rule::try_from(rule) {
+        Ok(v1::Rule::Unspecified) => Ok(None),
+        Ok(v1::Rule::Token) => Ok(Some(Rule::Token)),
+        Ok(v1::Rule::Block) => Ok(Some(Rule::Block)),
+        Ok(v1::Rule::Gumbel) => Ok(Some(Rule::Gumbel)),
+        Err(_) => Err(Problem::field(
+            field,
+            format!("{field} is {rule}; this version knows 1 (token) to 3 (Gumbel)"),
+        )),
+    }
+}
+
+/// A confidence in `field`.
+///
+/// # Errors
+/// No number between 0 and 1.
+pub fn confidence_from_wire(confidence: f64, field: &str) -> Result<f64, Problem> {
+    if (0.0..=1.0).contains(&confidence) {
+        return Ok(confidence);
+    }
+    Err(Problem::field(field, format!("{field} is {confidence}; it must be between 0 and 1")))
+}
 
 impl From<&SessionOpen> for v1::SessionOpen {
     fn from(open: &SessionOpen) -> Self {
@@ -13,7 +52,7 @@ impl From<&SessionOpen> for v1::SessionOpen {
             prompt: open.prompt.clone(),
             reserve_len: narrow(open.reserve_len),
             sampling: Some(sampling_to_wire(&open.sampling, &open.adjustments)),
-            rule: v1::Rule::Token.into(),
+            rule: v1::Rule::from(open.rule).into(),
             model_fingerprint: open.model_fingerprint.clone(),
             tokenizer_fingerprint: open.tokenizer_fingerprint.clone(),
             end_ids: open.adjustments.params().end_ids.clone(),
@@ -25,10 +64,6 @@ impl TryFrom<v1::SessionOpen> for SessionOpen {
     type Error = Problem;
 
     fn try_from(wire: v1::SessionOpen) -> Result<Self, Problem> {
-        if wire.rule != i32::from(v1::Rule::Token) {
-            let message = format!("rule is {}; this version knows RULE_TOKEN (1)", wire.rule);
-            return Err(Problem::field("session.rule", message));
-        }
         if wire.session_id.is_empty() || wire.session_id.len() > 128 {
             let message = format!("session_id has {} bytes; it must have 1 to 128", wire.session_id.len());
             return Err(Problem::field("session.session_id", message));
@@ -43,6 +78,9 @@ impl TryFrom<v1::SessionOpen> for SessionOpen {
             reserve_len: wire.reserve_len as usize,
             sampling,
             adjustments,
+            rule: rule_from_wire(wire.rule, "session.rule")?.ok_or_else(|| {
+                Problem::field("session.rule", "session.rule is 0; it must be 1 (token) to 3 (Gumbel)")
+            })?,
             model_fingerprint: wire.model_fingerprint,
             tokenizer_fingerprint: wire.tokenizer_fingerprint,
         })

@@ -5,7 +5,9 @@ use foretoken_engine::conversation::{
     RefusalKind, RunEnd, RunFinished, RunToken, SessionOpen, TextHash, Verdict, VerifyFrame, VerifyOpen,
     VerifyReply, WorkerTimes,
 };
-use foretoken_engine::{AdjustmentParams, Adjustments, CoinKey, Lattice, Logprobs, Sampling, VerifierKeys};
+use foretoken_engine::{
+    AdjustmentParams, Adjustments, CoinKey, Lattice, Logprobs, Rule, Sampling, VerifierKeys,
+};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
@@ -76,8 +78,12 @@ fn adjustments() -> impl Strategy<Value = Adjustments> {
     )
 }
 
+fn rule() -> impl Strategy<Value = Rule> {
+    prop::sample::select(vec![Rule::Token, Rule::Block, Rule::Gumbel])
+}
+
 fn session_open() -> impl Strategy<Value = SessionOpen> {
-    let shaped = (sampling(), adjustments());
+    let shaped = (sampling(), adjustments(), rule());
     (".{1,32}", vec(any::<u32>(), 1..40), len(), shaped, ".{0,64}", ".{0,64}").prop_map(
         |(session_id, prompt, reserve_len, shaped, model_fingerprint, tokenizer_fingerprint)| SessionOpen {
             session_id,
@@ -85,6 +91,7 @@ fn session_open() -> impl Strategy<Value = SessionOpen> {
             reserve_len,
             sampling: shaped.0,
             adjustments: shaped.1,
+            rule: shaped.2,
             model_fingerprint,
             tokenizer_fingerprint,
         },
@@ -114,7 +121,11 @@ pub(crate) fn verify_frame() -> impl Strategy<Value = VerifyFrame> {
 }
 
 pub(crate) fn draft_frame() -> impl Strategy<Value = DraftFrame> {
-    (frame_text(), len()).prop_map(|(text, draft_len)| DraftFrame { text, draft_len })
+    (frame_text(), len(), 0.0..=1.0).prop_map(|(text, draft_len, min_confidence)| DraftFrame {
+        text,
+        draft_len,
+        min_confidence,
+    })
 }
 
 fn times() -> impl Strategy<Value = WorkerTimes> {
@@ -167,15 +178,17 @@ fn position_logprobs() -> impl Strategy<Value = PositionLogprobs> {
 }
 
 fn verdict() -> impl Strategy<Value = Verdict> {
-    let numbers = (vec(number(), 0..9), vec(any::<u32>(), 0..9), any::<Option<u32>>(), vec(number(), 0..9));
+    let numbers = || vec(number(), 0..9);
+    let numbers = (numbers(), vec(any::<u32>(), 0..9), any::<Option<u32>>(), numbers(), numbers());
     (any::<[u64; 2]>(), numbers, times(), vec(position_logprobs(), 0..4)).prop_map(
-        |([seq, epoch], (thresholds, repairs, bonus, overlaps), times, logprobs)| Verdict {
+        |([seq, epoch], (thresholds, repairs, bonus, overlaps, reach), times, logprobs)| Verdict {
             seq,
             epoch,
             thresholds,
             repairs,
             bonus,
             overlaps,
+            reach,
             times,
             logprobs,
         },

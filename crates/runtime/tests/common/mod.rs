@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use foretoken_engine::conversation::{DraftOpen, FrameText, SessionOpen, TextHash, VerifyOpen};
-use foretoken_engine::{Adjustments, RequestKeys, Sampling};
+use foretoken_engine::conversation::{DraftFrame, DraftOpen, FrameText, SessionOpen, TextHash, VerifyOpen};
+use foretoken_engine::{Adjustments, RequestKeys, Rule, Sampling};
 use foretoken_runtime::decoder::{Decoder, DecoderError, ModelShape, Row, SessionRows, Slot};
 use foretoken_runtime::{Event, Runtime};
 
@@ -161,6 +161,7 @@ fn session(id: &str, prompt: &[u32], reserve_len: usize) -> SessionOpen {
         reserve_len,
         sampling: warm(),
         adjustments: Adjustments::default(),
+        rule: Rule::Token,
         model_fingerprint: String::new(),
         tokenizer_fingerprint: String::new(),
     }
@@ -177,6 +178,11 @@ pub(crate) fn verify_open(id: &str, prompt: &[u32], reserve_len: usize) -> Verif
 
 pub(crate) fn draft_open(id: &str, prompt: &[u32], reserve_len: usize) -> DraftOpen {
     DraftOpen { session: session(id, prompt, reserve_len), key: keys().draft() }
+}
+
+/// Asks for a draft, however unsure.
+pub(crate) fn drafts(text: FrameText, draft_len: usize) -> DraftFrame {
+    DraftFrame { text, draft_len, min_confidence: 0.0 }
 }
 
 /// The text of a frame: `tokens` are committed, those from `known` on are told.

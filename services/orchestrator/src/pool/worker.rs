@@ -11,6 +11,7 @@ use tonic::transport::Channel;
 #[derive(Debug)]
 pub struct Worker {
     address: String,
+    trusted: bool,
     channel: Channel,
     in_use: Arc<AtomicUsize>,
     fit: RwLock<Fit>,
@@ -46,7 +47,7 @@ impl Fit {
 }
 
 impl Worker {
-    pub(super) fn new(address: &str) -> Result<Self, TransportError> {
+    pub(super) fn new(address: &str, trusted: bool) -> Result<Self, TransportError> {
         let fit = Fit {
             ready: false,
             reason: "NOT_CONNECTED".into(),
@@ -55,6 +56,7 @@ impl Worker {
         };
         Ok(Self {
             address: address.to_owned(),
+            trusted,
             channel: channel(address, &ChannelConfig::default())?,
             in_use: Arc::default(),
             fit: RwLock::new(fit),
@@ -65,6 +67,12 @@ impl Worker {
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Whether what it says of its proposals is believed.
+    #[must_use]
+    pub fn is_trusted(&self) -> bool {
+        self.trusted
     }
 
     pub(super) fn channel(&self) -> Channel {
