@@ -14,16 +14,18 @@ async fn services() -> ([Service; 4], Channel) {
     let verifier = Service::verifier();
     let (ngram, model) =
         (Service::draft_worker("ngram"), Service::draft_worker(&test_model().to_string_lossy()));
-    let orchestrator = Service::orchestrator(&verifier, &[&ngram, &model], &[]);
+    // No drafter is given up for being slow: forty-eight tokens take a while.
+    let patience = ["--draft-timeout", "60s"];
+    let orchestrator = Service::orchestrator(&verifier, &[&ngram, &model], &patience);
     let channel = ready(&orchestrator, 2).await;
     ([verifier, ngram, model, orchestrator], channel)
 }
 
 fn penalties() -> v1::Sampling {
     v1::Sampling {
-        repetition_penalty: Some(1.15),
-        presence_penalty: 0.3,
-        frequency_penalty: 0.4,
+        repetition_penalty: Some(1.05),
+        presence_penalty: 0.2,
+        frequency_penalty: 0.1,
         ..v1::Sampling::default()
     }
 }
@@ -33,12 +35,13 @@ fn penalties() -> v1::Sampling {
 #[ignore = "needs FORETOKEN_TEST_MODEL and the foretoken binary"]
 async fn penalised_greedy_text_is_that_of_plain_decoding() {
     let (_services, channel) = services().await;
-    let without = answer(&channel, request(PROMPT, 96)).await;
+    let endless = || v1::GenerateRequest { ignore_eos: true, ..request(PROMPT, 96) };
+    let without = answer(&channel, v1::GenerateRequest { draft_len: Some(0), ..endless() }).await;
     let penalised = |draft_len, drafter: v1::DrafterKind| v1::GenerateRequest {
         sampling: Some(penalties()),
         draft_len: Some(draft_len),
         drafter: drafter.into(),
-        ..request(PROMPT, 96)
+        ..endless()
     };
     let plain = answer(&channel, penalised(0, v1::DrafterKind::None)).await;
     assert_ne!(plain.ids(), without.ids(), "the penalties show");
@@ -48,6 +51,7 @@ async fn penalised_greedy_text_is_that_of_plain_decoding() {
             assert_eq!(drafted.ids(), plain.ids(), "{drafter:?}, draft length {draft_len}");
             let ledger = drafted.ledger();
             println!("{drafter:?} {draft_len}: {} of {} accepted", ledger.accepted, ledger.drafted);
+            assert!(ledger.drafted > 0, "{drafter:?} drafted nothing: {:?}", drafted.finished);
             if drafter == v1::DrafterKind::Model {
                 // The target as its own draft, under the same penalties: every guess is right.
                 assert_eq!(ledger.repair, 0, "{ledger:?}");
