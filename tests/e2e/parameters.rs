@@ -60,8 +60,10 @@ async fn penalised_greedy_text_is_that_of_plain_decoding() {
     }
 }
 
-/// ln p of each token, after all parameters and raw, and of the likeliest.
-fn logprobs(answer: &Answer) -> Vec<(f32, f32, Vec<(u32, f32)>)> {
+/// ln p of a token, after all parameters and raw, and of the likeliest.
+type Told = (f32, f32, Vec<(u32, f32)>);
+
+fn logprobs(answer: &Answer) -> Vec<Told> {
     let of = |token: &v1::Token| {
         let told = token.logprobs.clone().expect("log-probabilities");
         let top = told.top.iter().chain(&told.raw_top).map(|top| (top.id, top.logprob)).collect();
