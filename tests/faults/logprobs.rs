@@ -64,10 +64,11 @@ fn check(answer: &Answer, table: &Table, sampling: &Sampling, top: usize) {
     }
 }
 
-fn request(sampling: &Sampling, draft_len: u32, top: u32) -> v1::GenerateRequest {
+fn request(sampling: &Sampling, rule: v1::Rule, draft_len: u32, top: u32) -> v1::GenerateRequest {
     v1::GenerateRequest {
         sampling: Some(sampling_to_wire(sampling, &Adjustments::new(params()).unwrap())),
         draft_len: Some(draft_len),
+        rule: rule.into(),
         logprobs: Some(top),
         seed: Some(4),
         ..ids_request(&PROMPT, 120)
@@ -81,13 +82,17 @@ async fn every_token_has_the_log_probabilities_of_its_position() {
     let cluster =
         Cluster::start(target(table.clone()), vec![draft(random_table(22, VOCAB, 0))], Config::default())
             .await;
+    use v1::Rule::{Block, Gumbel, Token};
     let truncated = Sampling::new(0.8, 5, 0.95, 0.0).unwrap();
     for sampling in [Sampling::GREEDY, Sampling::PLAIN, truncated] {
         let mut origins = std::collections::BTreeSet::new();
-        let plain = generate(&cluster.orchestrator, request(&sampling, 0, 5)).await.unwrap();
+        let plain = generate(&cluster.orchestrator, request(&sampling, Token, 0, 5)).await.unwrap();
         check(&plain, &table, &sampling, 5);
-        for (draft_len, top) in [(1, 0), (2, 5), (4, 20), (8, 3)] {
-            let answer = generate(&cluster.orchestrator, request(&sampling, draft_len, top)).await.unwrap();
+        for (rule, draft_len, top) in
+            [(Token, 1, 0), (Token, 4, 20), (Block, 2, 5), (Block, 8, 3), (Gumbel, 2, 1), (Gumbel, 5, 4)]
+        {
+            let answer =
+                generate(&cluster.orchestrator, request(&sampling, rule, draft_len, top)).await.unwrap();
             check(&answer, &table, &sampling, top as usize);
             origins.extend(answer.tokens.iter().map(|token| token.origin));
             if sampling.is_greedy() {

@@ -31,6 +31,8 @@ const FIRST_SEED: u64 = 36_000;
 const DRAFTERS: [v1::DrafterKind; 3] =
     [v1::DrafterKind::Model, v1::DrafterKind::Ngram, v1::DrafterKind::None];
 
+const RULES: [v1::Rule; 3] = [v1::Rule::Token, v1::Rule::Block, v1::Rule::Gumbel];
+
 fn target() -> Table {
     random_table(TARGET, V, 0)
 }
@@ -139,6 +141,7 @@ async fn answers_of_n_samples_follow_the_target_under_every_parameter() {
                         sampling: Some(sampling_to_wire(&sampling, &setting.adjustments())),
                         seed: Some(seed),
                         drafter: kind.into(),
+                        rule: RULES[request as usize / 3 % 3].into(),
                         draft_len: Some(1 + (request % 3) as u32),
                         stop_ids: setting.stop_ids.clone(),
                         n: Some(SAMPLES),
