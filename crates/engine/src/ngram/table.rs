@@ -270,8 +270,8 @@ impl Table {
         if number_of_buckets(&self.bytes) != self.columns.buckets {
             return Err(TableError::Malformed("its buckets do not fit its rows"));
         }
-        let ends = (0..self.columns.buckets).map(|bucket| self.bucket_end(bucket));
-        if !ends.clone().is_sorted() || ends.last() != Some(self.columns.rows) {
+        let mut ends = (0..self.columns.buckets).map(|bucket| self.bucket_end(bucket));
+        if !ends.clone().is_sorted() || ends.next_back() != Some(self.columns.rows) {
             return Err(TableError::Malformed("a bucket ends before it begins, or behind the last row"));
         }
         if (0..self.columns.rows).any(|row| self.token_at(row) > self.head.vocab_size) {
