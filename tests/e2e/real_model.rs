@@ -49,7 +49,7 @@ async fn greedy_text_is_that_of_plain_decoding() {
     let (count, max_tokens, draft_lens, at_once) = if full() {
         (40, 64, (1..=8).collect::<Vec<u32>>(), (1..=8).collect())
     } else {
-        (8, 32, vec![1, 3, 8], vec![1, 3, 8])
+        (6, 32, vec![1, 3, 8], vec![1, 6])
     };
     let prompts: Vec<&str> = PROMPTS.lines().take(count).collect();
     let mut plain = Vec::new();

@@ -357,7 +357,6 @@ mod tests {
         for words in [
             ["generate", "--file", "f", "prompt"].as_slice(),
             &["generate", "--system", "s", "prompt"],
-            &["generate", "--logprobs", "3", "prompt"],
             &["generate", "--server", "h:1", "--target", "m", "prompt"],
             &["generate", "--server", "h:1", "--draft", "m", "prompt"],
             &["up", "--verifiers", "0"],

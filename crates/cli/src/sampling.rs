@@ -115,8 +115,8 @@ pub(crate) struct SamplingArgs {
     )]
     pub(crate) samples: u32,
 
-    /// Tell each token's log-probabilities, and those of the N likeliest, up to 20
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=20), requires = "json")]
+    /// Tell each token's log-probabilities, and those of the N likeliest, up to 20; with --json
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=20))]
     pub(crate) logprobs: Option<u32>,
 }
 

@@ -59,6 +59,10 @@ pub(super) fn request(
     prompt: String,
     drafter: Option<Drafter>,
 ) -> Result<GenerateRequest> {
+    if args.sampling.logprobs.is_some() && !args.json {
+        let text = "--logprobs are told in the record only; add --json".to_owned();
+        return Err(UsageError(text).into());
+    }
     let prompt =
         if args.chat { Prompt::Chat(chat(args.system.clone(), prompt)) } else { Prompt::Text(prompt) };
     assemble(prompt, &args.sampling, args.rule, args.draft_len, drafter)
@@ -240,6 +244,13 @@ mod tests {
         assert_eq!(read(b"a").unwrap(), "a");
         assert!(read(b"\n").unwrap_err().downcast_ref::<UsageError>().is_some());
         assert!(format!("{:#}", read(b"\xff").unwrap_err()).contains("prompt.txt is not UTF-8"));
+    }
+
+    #[test]
+    fn log_probabilities_without_a_record_are_refused() {
+        let error = request(&args(&["--logprobs", "3", "Hi"]), String::new(), None).unwrap_err();
+        assert!(error.to_string().starts_with("--logprobs"), "{error}");
+        assert!(request(&args(&["--logprobs", "3", "--json", "Hi"]), String::new(), None).is_ok());
     }
 
     #[test]

@@ -276,7 +276,7 @@ mod tests {
         assert!(prompts.len() > 5_000, "{}", prompts.len());
         assert!(prompts.iter().all(|prompt| !prompt.contains(['{', '}'])));
         let different: BTreeSet<_> = prompts.iter().collect();
-        assert!(different.len() * 3 > prompts.len() * 2, "{} of {}", different.len(), prompts.len());
+        assert!(different.len() > 4_000, "{} of {}", different.len(), prompts.len());
         for template in TEMPLATES {
             let begin = template.split("{}").next().unwrap();
             assert!(prompts.iter().any(|prompt| prompt.starts_with(begin)), "{template}");
