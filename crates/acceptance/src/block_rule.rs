@@ -8,7 +8,7 @@
 //! * h_i = R_i / (R_i + 1 − P_i) with R_i = Σ max(0, P_i · p_{i+1} − q_{i+1}), for i < γ; h_γ = P_γ.
 //!
 //! The orchestrator, which owns the accept coins η, lets the first τ tokens stand, τ being the **largest** i with
-//! η_i < h_i (else 0). On average at least as many stand as under the token rule: E[τ] = Σ E[P_i].
+//! η_i < h_i (else 0). On average at least as many stand as under the token rule: E(τ) = Σ E(P_i).
 //!
 //! h_i looks at the position behind it, and h_γ does not: a block that is shortened needs new thresholds. Where a token
 //! has p = 0, P and with it every h from there on is 0. A threshold of 0 alone ends nothing: a later one may be above.
