@@ -5,12 +5,13 @@ use crate::simd::{Kernel, LANES, Simd, load_part, store_part};
 /// Partial sums, so that the squares are not one long chain of additions.
 const CHAINS: usize = 4;
 
-/// `out = x / rms(x) * weight`.
+/// `out = x / rms(x) * weight`, or `out +=` that if `add`.
 pub(crate) struct RmsNorm<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) weight: &'a [f32],
     pub(crate) eps: f32,
     pub(crate) out: &'a mut [f32],
+    pub(crate) add: bool,
 }
 
 impl Kernel for RmsNorm<'_> {
@@ -20,29 +21,11 @@ impl Kernel for RmsNorm<'_> {
         let scale = s.splat(inverse_rms(s, self.x, self.eps));
         let parts = self.x.chunks(LANES).zip(self.weight.chunks(LANES)).zip(self.out.chunks_mut(LANES));
         for ((x, weight), out) in parts {
-            let value = s.mul(s.mul(load_part(s, x), scale), load_part(s, weight));
+            let mut value = s.mul(s.mul(load_part(s, x), scale), load_part(s, weight));
+            if self.add {
+                value = s.add(load_part(s, out), value);
+            }
             store_part(s, value, out);
-        }
-    }
-}
-
-/// `out += x / rms(x) * weight`.
-pub(crate) struct AddNorm<'a> {
-    pub(crate) x: &'a [f32],
-    pub(crate) weight: &'a [f32],
-    pub(crate) eps: f32,
-    pub(crate) out: &'a mut [f32],
-}
-
-impl Kernel for AddNorm<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let scale = s.splat(inverse_rms(s, self.x, self.eps));
-        let parts = self.x.chunks(LANES).zip(self.weight.chunks(LANES)).zip(self.out.chunks_mut(LANES));
-        for ((x, weight), out) in parts {
-            let value = s.mul(s.mul(load_part(s, x), scale), load_part(s, weight));
-            store_part(s, s.add(load_part(s, out), value), out);
         }
     }
 }

@@ -228,10 +228,14 @@ impl Job<'_> {
         if !is_query {
             // SAFETY: as above.
             let values = unsafe { self.qkv.slice(at(head + self.shape.heads)) };
-            let page = self.cache.page(span.slot, position);
+            let (page, layer, head) =
+                (self.cache.page(span.slot, position), self.attention.layer, head - heads);
             // SAFETY: a session is in one span, a position is of one row.
             unsafe {
-                self.cache.write(page, self.attention.layer, head - heads, position, numbers, values);
+                match self.shape.precision {
+                    Precision::F32 => self.cache.write::<f32>(page, layer, head, position, numbers, values),
+                    Precision::F16 => self.cache.write::<Half>(page, layer, head, position, numbers, values),
+                }
             }
         }
     }

@@ -227,27 +227,7 @@ impl SharedCache<'_> {
     ///
     /// # Safety
     /// No other thread uses this position of this head meanwhile, nor holds its page's slices.
-    pub(crate) unsafe fn write(
-        &self,
-        page: u32,
-        layer: usize,
-        head: usize,
-        position: usize,
-        key: &[f32],
-        value: &[f32],
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self.shape.precision {
-                Precision::F32 => self.write_as::<f32>(page, layer, head, position, key, value),
-                Precision::F16 => self.write_as::<Half>(page, layer, head, position, key, value),
-            }
-        }
-    }
-
-    /// # Safety
-    /// As [`Self::write`].
-    unsafe fn write_as<E: Element>(
+    pub(crate) unsafe fn write<E: Element>(
         &self,
         page: u32,
         layer: usize,

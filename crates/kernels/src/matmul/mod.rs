@@ -13,7 +13,7 @@ pub use gate::Gate;
 pub use linear::Linear;
 
 use crate::activations::{Activations, SharedActivations};
-use crate::norm::{AddNorm, RmsNorm};
+use crate::norm::RmsNorm;
 use crate::pack::BLOCK;
 use crate::pool::{Part, Pool};
 use crate::shared::SharedMut;
@@ -222,7 +222,7 @@ impl Team {
         assert!(rows.len() == out.len() && rows.len().is_multiple_of(width), "rows as wide as the weight");
         let count = rows.len() / width;
         let add = |row: usize, out: &mut [f32]| {
-            tier.run(AddNorm { x: &rows[row * width..(row + 1) * width], weight, eps, out });
+            tier.run(RmsNorm { x: &rows[row * width..(row + 1) * width], weight, eps, out, add: true });
         };
         if count <= FEW_ROWS {
             out.chunks_exact_mut(width).enumerate().for_each(|(row, out)| add(row, out));
@@ -284,7 +284,7 @@ impl Prepare<'_> {
         if let Source::Norm { rows, weight, eps } = self.source {
             // SAFETY: the caller's promise.
             let out = unsafe { input.row_mut(row, 0..cols) };
-            self.tier.run(RmsNorm { x: &rows[row * cols..(row + 1) * cols], weight, eps, out });
+            self.tier.run(RmsNorm { x: &rows[row * cols..(row + 1) * cols], weight, eps, out, add: false });
         }
         if self.codes {
             // SAFETY: the caller's promise.
