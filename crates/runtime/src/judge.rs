@@ -11,13 +11,39 @@ mod logprobs;
 mod shaped;
 
 use foretoken_acceptance::{
-    CoinKey, Distribution, Lattice, LatticeShape, LogitsError, LogprobsBuffer, Proposal, Sampling,
+    CoinKey, Distribution, Lattice, LatticeShape, LogitsError, LogprobsBuffer, Proposal, Rule, Sampling,
     VerifierKeys, overlap, repair, threshold,
 };
 use foretoken_engine::conversation::{Block, Verdict};
 
 use crate::decoder::{Decoder, Row, RowAnswer, RowAsk};
 use shaped::Shaped;
+
+/// A block to be judged.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    /// The row at the block's first position; the others follow, and one behind the block.
+    pub(crate) first_row: usize,
+    pub(crate) sampling: &'a Sampling,
+    pub(crate) keys: &'a VerifierKeys,
+    pub(crate) block: &'a Block,
+    /// The block's first position, and the epoch.
+    pub(crate) at: (usize, u64),
+}
+
+/// A token to be drafted.
+#[derive(Clone, Copy)]
+pub(crate) struct Draft<'a> {
+    pub(crate) row: usize,
+    pub(crate) sampling: &'a Sampling,
+    pub(crate) rule: Rule,
+    pub(crate) shape: LatticeShape,
+    pub(crate) key: &'a CoinKey,
+    /// Its position, and the epoch.
+    pub(crate) at: (usize, u64),
+    /// Stop in front of it where the draft is less sure; 0 never stops.
+    pub(crate) least: f64,
+}
 
 /// Buffers for one row at a time, kept warm.
 #[derive(Debug, Default)]
@@ -66,18 +92,23 @@ impl Judge {
         })
     }
 
-    /// The verifier's half of the token rule: rows `first_row..` are those at the block's positions and
-    /// one behind it. Fills all of the verdict but its frame and times.
+    /// The verifier's half of a rule over a block. Fills all of the verdict but its frame and times.
     pub(crate) fn verdict<D: Decoder>(
         &mut self,
         decoder: &D,
-        first_row: usize,
-        sampling: &Sampling,
-        keys: &VerifierKeys,
-        block: &Block,
-        at: (usize, u64),
+        rule: Rule,
+        asked: Asked<'_>,
     ) -> Result<Verdict, LogitsError> {
-        let (start, epoch) = at;
+        match rule {
+            Rule::Token => self.token_verdict(decoder, asked),
+            Rule::Block => self.block_verdict(decoder, asked),
+            Rule::Gumbel => self.gumbel_verdict(decoder, asked),
+        }
+    }
+
+    /// By the token rule.
+    fn token_verdict<D: Decoder>(&mut self, decoder: &D, asked: Asked<'_>) -> Result<Verdict, LogitsError> {
+        let Asked { first_row, sampling, keys, block, at: (start, epoch) } = asked;
         let gamma = block.tokens.len();
         let mut verdict = Verdict {
             thresholds: Vec::with_capacity(gamma),
@@ -130,41 +161,37 @@ impl Judge {
         }
     }
 
-    /// Whether a draft stops in front of this row's position: its likeliest token is less likely than `least`. Looked
-    /// at before any token is drawn. Greedy q is all on one token, so there it is the model's own distribution, at
-    /// temperature 1, that is asked.
-    pub(crate) fn is_unsure<D: Decoder>(
-        &mut self,
-        decoder: &D,
-        row: usize,
-        sampling: &Sampling,
-        least: f64,
-    ) -> Result<bool, LogitsError> {
-        if least <= 0.0 {
-            return Ok(false);
-        }
-        self.read(decoder, row, if sampling.is_greedy() { &Sampling::PLAIN } else { sampling })?;
-        Ok(self.p.confidence() < least)
-    }
-
-    /// One drafted token for `position`, and the lattice it was drawn from; none if greedy.
+    /// One drafted token, and the lattice it was drawn from; no lattice if greedy or coupled. None where the draft stops
+    /// in front of the position: its likeliest token is less likely than `least`, which is looked at before any token is
+    /// drawn. Greedy q is all on one token, so there it is the model's own distribution, at temperature 1, that is asked.
     pub(crate) fn draft<D: Decoder>(
         &mut self,
         decoder: &D,
-        row: usize,
-        sampling: &Sampling,
-        shape: LatticeShape,
-        coins: &CoinKey,
-        at: (usize, u64),
-    ) -> Result<(u32, Option<Lattice>), LogitsError> {
+        draft: Draft<'_>,
+    ) -> Result<Option<(u32, Option<Lattice>)>, LogitsError> {
+        let Draft { row, sampling, rule, shape, key, at, least } = draft;
         if sampling.is_greedy() {
-            return Ok((self.plain(decoder, row, sampling, coins, at)?, None));
+            if least > 0.0 {
+                self.read(decoder, row, &Sampling::PLAIN)?;
+                if self.p.confidence() < least {
+                    return Ok(None);
+                }
+            }
+            return Ok(Some((self.plain(decoder, row, sampling, key, at)?, None)));
         }
         self.read(decoder, row, sampling)?;
-        let mut lattice = Lattice::default();
-        lattice.fill(&self.p, shape);
-        let token = lattice.draw(coins.word(at.0 as u64, at.1));
-        Ok((token, Some(lattice)))
+        if least > 0.0 && self.p.confidence() < least {
+            return Ok(None);
+        }
+        Ok(Some(match rule {
+            Rule::Token | Rule::Block => {
+                let mut lattice = Lattice::default();
+                lattice.fill(&self.p, shape);
+                let token = lattice.draw(key.word(at.0 as u64, at.1));
+                (token, Some(lattice))
+            }
+            Rule::Gumbel => (gumbel::emitted(&self.p, key, at), None),
+        }))
     }
 }
 
@@ -222,6 +249,10 @@ mod tests {
         asks.iter().map(|ask| judge.answer(&host, sampling, ask).ok()).collect()
     }
 
+    fn draft<'a>(row: usize, sampling: &'a Sampling, key: &'a CoinKey, at: (usize, u64)) -> Draft<'a> {
+        Draft { row, sampling, rule: Rule::Token, shape: LatticeShape::default(), key, at, least: 0.0 }
+    }
+
     fn outcome(
         answers: fn(&Rows, &Sampling, &[RowAsk<'_>]) -> Option<Vec<RowAnswer>>,
         sampling: &Sampling,
@@ -231,10 +262,11 @@ mod tests {
         let rows = Rows { rows, answers, read: Cell::new(0) };
         let keys = RequestKeys::new(3, 0);
         let mut judge = Judge::default();
-        let verdict = judge.verdict(&rows, 1, sampling, &keys.verifier(), block, (9, 2)).unwrap();
-        let plain = judge.plain(&rows, 0, sampling, &keys.verifier().plain(), (9, 2)).unwrap();
-        let (draft, _) =
-            judge.draft(&rows, 0, sampling, LatticeShape::default(), &keys.draft(), (9, 2)).unwrap();
+        let (keys, draft_key) = (keys.verifier(), keys.draft());
+        let asked = Asked { first_row: 1, sampling, keys: &keys, block, at: (9, 2) };
+        let verdict = judge.verdict(&rows, Rule::Token, asked).unwrap();
+        let plain = judge.plain(&rows, 0, sampling, &keys.plain(), (9, 2)).unwrap();
+        let (draft, _) = judge.draft(&rows, draft(0, sampling, &draft_key, (9, 2))).unwrap().unwrap();
         (verdict, plain, draft, rows.read.get())
     }
 
@@ -265,13 +297,14 @@ mod tests {
         for sampling in [Sampling::PLAIN, Sampling::GREEDY] {
             judge.shape(Shaping::new(&adjustments, &[1], 8, 64).map(Box::new), &[1; 9], 1, 9);
             let block = Block { tokens: vec![6, 2], q: None };
-            let verdict = judge.verdict(&rows, 1, &sampling, &keys.verifier(), &block, (9, 2)).unwrap();
+            let (keys, draft_key) = (keys.verifier(), keys.draft());
+            let asked = Asked { first_row: 1, sampling: &sampling, keys: &keys, block: &block, at: (9, 2) };
+            let verdict = judge.verdict(&rows, Rule::Token, asked).unwrap();
             assert_eq!((verdict.thresholds.as_slice(), verdict.bonus), ([0.0].as_slice(), None));
             for position in 9..200 {
                 let at = (position, 2);
-                let plain = judge.plain(&rows, 3, &sampling, &keys.verifier().plain(), at).unwrap();
-                let (draft, _) =
-                    judge.draft(&rows, 3, &sampling, LatticeShape::default(), &keys.draft(), at).unwrap();
+                let plain = judge.plain(&rows, 3, &sampling, &keys.plain(), at).unwrap();
+                let (draft, _) = judge.draft(&rows, draft(3, &sampling, &draft_key, at)).unwrap().unwrap();
                 assert!([plain, draft].iter().all(|token| ![0, 6].contains(token)), "{plain} {draft}");
             }
             assert!(judge.unshape().is_some());

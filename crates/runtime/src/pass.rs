@@ -9,7 +9,7 @@ use foretoken_acceptance::{LogitsError, Rule};
 use crate::config::RuntimeConfig;
 use crate::decoder::{Decoder, DecoderError, SessionRows};
 use crate::handle::Ended;
-use crate::judge::Judge;
+use crate::judge::{Asked, Draft, Judge};
 use crate::session::{Role, Session, Task, Wish, micros};
 use crate::stats::Stats;
 
@@ -187,14 +187,10 @@ fn conclude<D: Decoder>(
     let next = (session.text.tokens().len(), active.epoch);
     match (&active.task, &session.role) {
         (Task::Block { start, block }, Role::Verifier { keys, logprobs, .. }) => {
-            let at = (*start, active.epoch);
-            let mut verdict = match session.rule {
-                Rule::Token => judge.verdict(decoder, first_row, &sampling, keys, block, at),
-                Rule::Block => judge.block_verdict(decoder, first_row, &sampling, keys, block, at),
-                Rule::Gumbel => judge.gumbel_verdict(decoder, first_row, &sampling, keys, block, at),
-            }?;
+            let asked = Asked { first_row, sampling: &sampling, keys, block, at: (*start, active.epoch) };
+            let mut verdict = judge.verdict(decoder, session.rule, asked)?;
             if let Some(top) = *logprobs {
-                judge.add_logprobs(decoder, first_row, &sampling, block, &mut verdict, top)?;
+                judge.add_logprobs(decoder, asked, &mut verdict, top)?;
             }
             active.times.sampling_us += micros(began);
             session.verdict(&active, verdict);
@@ -212,19 +208,21 @@ fn conclude<D: Decoder>(
             session.run_token(active, token, logprobs);
         }
         (Task::Draft { min_confidence, .. }, Role::Drafter { key }) => {
-            if judge.is_unsure(decoder, first_row, &sampling, *min_confidence)? {
-                active.times.sampling_us += micros(began);
-                session.end_draft(active);
-                return Ok(());
-            }
-            let (token, q) = match session.rule {
-                Rule::Token | Rule::Block => {
-                    judge.draft(decoder, first_row, &sampling, config.lattice, key, next)?
-                }
-                Rule::Gumbel => (judge.coupled(decoder, first_row, &sampling, key, next)?, None),
+            let draft = Draft {
+                row: first_row,
+                sampling: &sampling,
+                rule: session.rule,
+                shape: config.lattice,
+                key,
+                at: next,
+                least: *min_confidence,
             };
+            let drafted = judge.draft(decoder, draft)?;
             active.times.sampling_us += micros(began);
-            session.draft_token(active, token, q);
+            match drafted {
+                Some((token, q)) => session.draft_token(active, token, q),
+                None => session.end_draft(active),
+            }
         }
         // The typed sessions of `handle` let no frame into the wrong role.
         _ => {}

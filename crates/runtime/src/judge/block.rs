@@ -1,29 +1,25 @@
 //! The verifier's half of the block rule over a session's rows.
 
 use foretoken_acceptance::block_rule::BlockRule;
-use foretoken_acceptance::{LogitsError, Sampling, VerifierKeys, overlap};
-use foretoken_engine::conversation::{Block, Verdict};
+use foretoken_acceptance::{LogitsError, overlap};
+use foretoken_engine::conversation::Verdict;
 
-use super::{Judge, drafted};
+use super::{Asked, Judge, drafted};
 use crate::decoder::Decoder;
 
 impl Judge {
     /// As [`verdict`](Judge::verdict), by the block rule.
-    pub(crate) fn block_verdict<D: Decoder>(
+    pub(super) fn block_verdict<D: Decoder>(
         &mut self,
         decoder: &D,
-        first_row: usize,
-        sampling: &Sampling,
-        keys: &VerifierKeys,
-        block: &Block,
-        at: (usize, u64),
+        asked: Asked<'_>,
     ) -> Result<Verdict, LogitsError> {
+        let Asked { first_row, sampling, keys, block, at: (start, epoch) } = asked;
         if sampling.is_greedy() && block.q.is_none() {
             // Everything is 0 or 1, and there the rules agree. A device answers this without giving rows away.
-            let verdict = self.verdict(decoder, first_row, sampling, keys, block, at)?;
+            let verdict = self.token_verdict(decoder, asked)?;
             return Ok(Verdict { reach: verdict.thresholds.clone(), ..verdict });
         }
-        let (start, epoch) = at;
         let gamma = block.tokens.len();
         let (repairs, bonus) = (keys.repair(), keys.bonus());
         let mut verdict = Verdict {

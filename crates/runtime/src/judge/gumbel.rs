@@ -1,27 +1,23 @@
 //! Gumbel coupling over a session's rows: what the target emits, and what a draft guesses it will.
 
-use foretoken_acceptance::{CoinKey, LogitsError, Sampling, VerifierKeys, gumbel};
-use foretoken_engine::conversation::{Block, Verdict};
+use foretoken_acceptance::{CoinKey, Distribution, LogitsError, Sampling, gumbel};
+use foretoken_engine::conversation::Verdict;
 
-use super::Judge;
+use super::{Asked, Judge};
 use crate::decoder::Decoder;
 
 impl Judge {
     /// As [`verdict`](Judge::verdict), by Gumbel coupling: the tokens emitted, up to the first that is not the drafted.
-    pub(crate) fn gumbel_verdict<D: Decoder>(
+    pub(super) fn gumbel_verdict<D: Decoder>(
         &mut self,
         decoder: &D,
-        first_row: usize,
-        sampling: &Sampling,
-        keys: &VerifierKeys,
-        block: &Block,
-        at: (usize, u64),
+        asked: Asked<'_>,
     ) -> Result<Verdict, LogitsError> {
+        let Asked { first_row, sampling, keys, block, at } = asked;
         if sampling.is_greedy() {
             // No noise matters where p is all on one token, and a repair is that token: the token rule's verdict has
             // it. A device answers this without giving rows away.
-            let Verdict { repairs, bonus, .. } =
-                self.verdict(decoder, first_row, sampling, keys, block, at)?;
+            let Verdict { repairs, bonus, .. } = self.token_verdict(decoder, asked)?;
             return Ok(Verdict { repairs, bonus, ..Verdict::default() });
         }
         let noise = keys.noise();
@@ -42,8 +38,7 @@ impl Judge {
         Ok(verdict)
     }
 
-    /// The token of a row that the noise at its position gives: emitted, where the row is the target's; guessed, where
-    /// it is a draft's.
+    /// The token of a row of the target's that the noise at its position gives.
     pub(crate) fn coupled<D: Decoder>(
         &mut self,
         decoder: &D,
@@ -57,6 +52,11 @@ impl Judge {
             return self.plain(decoder, row, sampling, noise, at);
         }
         self.read(decoder, row, sampling)?;
-        Ok(gumbel::draw(&self.p, &mut noise.noise(at.0 as u64)))
+        Ok(emitted(&self.p, noise, at))
     }
+}
+
+/// What the noise at a position gives of p: emitted where p is the target's, guessed where it is a draft's.
+pub(super) fn emitted(p: &Distribution, noise: &CoinKey, at: (usize, u64)) -> u32 {
+    gumbel::draw(p, &mut noise.noise(at.0 as u64))
 }

@@ -2,9 +2,9 @@
 //! and the judgement need not know of them.
 
 use foretoken_acceptance::{LogitsError, Sampling};
-use foretoken_engine::conversation::{Block, PositionLogprobs, Verdict};
+use foretoken_engine::conversation::{PositionLogprobs, Verdict};
 
-use super::Judge;
+use super::{Asked, Judge};
 use crate::decoder::{Decoder, Row};
 
 impl Judge {
@@ -27,12 +27,11 @@ impl Judge {
     pub(crate) fn add_logprobs<D: Decoder>(
         &mut self,
         decoder: &D,
-        first_row: usize,
-        sampling: &Sampling,
-        block: &Block,
+        asked: Asked<'_>,
         verdict: &mut Verdict,
         top: usize,
     ) -> Result<(), LogitsError> {
+        let Asked { first_row, sampling, block, .. } = asked;
         for (index, (&drafted, &repair)) in block.tokens.iter().zip(&verdict.repairs).enumerate() {
             let tokens = [drafted, repair];
             verdict.logprobs.push(self.logprobs(decoder, first_row + index, sampling, &tokens, top)?);
