@@ -12,7 +12,7 @@ use crate::bench::BenchArgs;
 use crate::catalogue::DEFAULT_TARGET;
 use crate::chat::ChatArgs;
 use crate::ngram::NgramArgs;
-use crate::rule::RuleArgs;
+use crate::rounds::RoundArgs;
 use crate::sampling::SamplingArgs;
 use crate::terminal::ColorChoice;
 
@@ -124,13 +124,9 @@ pub(crate) struct GenerateArgs {
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
 
-    /// Tokens drafted per round; 0 is plain decoding [default: the orchestrator's]
-    #[arg(long, value_name = "N", help_heading = "Drafting", env = "FORETOKEN_DRAFT_LEN")]
-    pub(crate) draft_len: Option<u32>,
-
-    /// How drafts are judged
+    /// How drafts are made and judged
     #[command(flatten)]
-    pub(crate) rule: RuleArgs,
+    pub(crate) rounds: RoundArgs,
 
     /// Where it runs
     #[command(flatten)]
@@ -247,13 +243,9 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = workers(), env = "FORETOKEN_UP_DRAFT_WORKERS")]
     pub(crate) draft_workers: u32,
 
-    /// Tokens drafted per round unless a request says otherwise [default: the orchestrator's]
-    #[arg(long, value_name = "N", env = "FORETOKEN_DRAFT_LEN")]
-    pub(crate) draft_len: Option<u32>,
-
-    /// How drafts are judged unless a request says otherwise
+    /// How drafts are made and judged unless a request says otherwise
     #[command(flatten)]
-    pub(crate) rule: RuleArgs,
+    pub(crate) rounds: RoundArgs,
 
     /// What runs
     #[command(flatten)]
@@ -314,7 +306,7 @@ mod tests {
             (0.0, 1.0, 128)
         );
         assert_eq!((args.models.target(), args.models.draft()), (DEFAULT_TARGET, None));
-        assert!(args.server.is_none() && args.draft_len.is_none() && args.sampling.seed.is_none());
+        assert!(args.server.is_none() && args.rounds.draft_len.is_none() && args.sampling.seed.is_none());
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod local;
 mod models;
 mod ngram;
 mod prompts;
-mod rule;
+mod rounds;
 mod runtime;
 mod sampling;
 mod target;

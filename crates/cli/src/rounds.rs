@@ -1,4 +1,4 @@
-//! How drafted tokens are judged, on the command line.
+//! How a round is drafted and judged, on the command line.
 
 use clap::{Args, ValueEnum};
 use foretoken_proto::v1;
@@ -44,10 +44,14 @@ impl Rule {
     }
 }
 
-/// How drafts are judged and where they stop.
+/// How much is drafted, how it is judged and where it stops.
 #[derive(Args, Debug, Clone, Copy, Default)]
 #[command(next_help_heading = "Drafting")]
-pub(crate) struct RuleArgs {
+pub(crate) struct RoundArgs {
+    /// Tokens drafted per round; 0 is plain decoding [default: the orchestrator's]
+    #[arg(long, value_name = "N", env = "FORETOKEN_DRAFT_LEN")]
+    pub(crate) draft_len: Option<u32>,
+
     /// How drafted tokens are judged; every rule is exact [default: gumbel with a seed, else the orchestrator's]
     #[arg(long, value_name = "RULE", env = "FORETOKEN_RULE")]
     pub(crate) rule: Option<Rule>,

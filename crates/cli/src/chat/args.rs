@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::cli::LocalArgs;
-use crate::rule::RuleArgs;
+use crate::rounds::RoundArgs;
 use crate::sampling::SamplingArgs;
 use crate::terminal::ColorChoice;
 
@@ -33,12 +33,9 @@ pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(super) sampling: SamplingArgs,
 
+    /// How drafts are made and judged
     #[command(flatten)]
-    pub(super) rule: RuleArgs,
-
-    /// Tokens drafted per round; 0 is plain decoding [default: the orchestrator's]
-    #[arg(long, value_name = "N", help_heading = "Drafting", env = "FORETOKEN_DRAFT_LEN")]
-    pub(super) draft_len: Option<u32>,
+    pub(super) rounds: RoundArgs,
 
     /// Where it runs
     #[command(flatten)]

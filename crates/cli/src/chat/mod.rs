@@ -182,13 +182,7 @@ impl Chat {
     async fn answer(&mut self, message: &str) -> Result<Then> {
         let values = self.settings.values();
         let prompt = Prompt::Chat(self.history.ask(message));
-        let request = match request::assemble(
-            prompt,
-            &values.sampling,
-            values.rule,
-            values.draft_len,
-            values.drafter,
-        ) {
+        let request = match request::assemble(prompt, &values.sampling, values.rounds, values.drafter) {
             Ok(request) => request,
             Err(error) => {
                 note(&format!("{error}\n"));

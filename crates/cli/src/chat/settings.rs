@@ -10,7 +10,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, CommandFactory, Parser};
 
 use crate::cli::Drafter;
-use crate::rule::RuleArgs;
+use crate::rounds::RoundArgs;
 use crate::sampling::SamplingArgs;
 
 /// Longest answer unless told: conversations are not to break off in the middle of a thought.
@@ -24,10 +24,7 @@ pub(super) struct Values {
     pub(super) sampling: SamplingArgs,
 
     #[command(flatten)]
-    pub(super) rule: RuleArgs,
-
-    #[arg(long)]
-    pub(super) draft_len: Option<u32>,
+    pub(super) rounds: RoundArgs,
 
     #[arg(long)]
     pub(super) drafter: Option<Drafter>,
@@ -154,7 +151,7 @@ mod tests {
         settings.set("seed", None).unwrap();
         let values = settings.values();
         assert_eq!((values.sampling.temperature, values.sampling.top_p), (0.5, 0.9));
-        assert_eq!((values.draft_len, values.sampling.seed), (Some(8), None));
+        assert_eq!((values.rounds.draft_len, values.sampling.seed), (Some(8), None));
         assert_eq!(values.drafter, Some(Drafter::None));
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use foretoken_proto::service_name;
 
 use super::child::Spec;
-use crate::rule::RuleArgs;
+use crate::rounds::RoundArgs;
 
 /// The hidden subcommands by which this binary runs as a service.
 const ORCHESTRATOR: &str = "orchestrator";
@@ -49,10 +49,8 @@ pub(crate) struct Plan {
     pub(crate) draft_workers: u32,
     /// Where the orchestrator listens.
     pub(crate) listen: SocketAddr,
-    /// Tokens drafted per round unless a request says otherwise; the orchestrator's default if not given.
-    pub(crate) draft_len: Option<u32>,
-    /// How drafts are judged unless a request says otherwise; the orchestrator's defaults where not given.
-    pub(crate) rule: RuleArgs,
+    /// How drafts are made and judged unless a request says otherwise; the orchestrator's defaults where not given.
+    pub(crate) rounds: RoundArgs,
     /// Whether the services' logs go to standard error.
     pub(crate) show_logs: bool,
     /// How long a service may take until it serves.
@@ -87,13 +85,13 @@ impl Plan {
         // Also if there are none: the variables of the same meaning must not bring in strangers.
         spec = with(spec, "--draft-workers", list(draft_workers));
         spec = with(spec, "--untrusted-draft", "");
-        if let Some(draft_len) = self.draft_len {
+        if let Some(draft_len) = self.rounds.draft_len {
             spec = with(spec, "--draft-len", draft_len.to_string());
         }
-        if let Some(rule) = self.rule.rule {
+        if let Some(rule) = self.rounds.rule {
             spec = with(spec, "--rule", rule.name());
         }
-        if let Some(min_confidence) = self.rule.min_confidence {
+        if let Some(min_confidence) = self.rounds.min_confidence {
             spec = with(spec, "--min-confidence", min_confidence.to_string());
         }
         spec
@@ -131,7 +129,7 @@ fn list(addresses: &[SocketAddr]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rule::Rule;
+    use crate::rounds::Rule;
 
     fn plan() -> Plan {
         Plan {
@@ -140,8 +138,7 @@ mod tests {
             verifiers: 1,
             draft_workers: 1,
             listen: ANY_PORT,
-            draft_len: None,
-            rule: RuleArgs::default(),
+            rounds: RoundArgs::default(),
             show_logs: false,
             start_timeout: Duration::from_secs(1),
             drain: Duration::from_secs(2),
@@ -173,8 +170,8 @@ mod tests {
 
     #[test]
     fn several_workers_are_told_apart_and_nobody_drafts_if_nobody_should() {
-        let rule = RuleArgs { rule: Some(Rule::Block), min_confidence: Some(0.5) };
-        let plan = Plan { drafting: Drafting::None, verifiers: 2, draft_len: Some(3), rule, ..plan() };
+        let rounds = RoundArgs { draft_len: Some(3), rule: Some(Rule::Block), min_confidence: Some(0.5) };
+        let plan = Plan { drafting: Drafting::None, verifiers: 2, rounds, ..plan() };
         let labels: Vec<_> = plan.workers().into_iter().map(|spec| spec.label).collect();
         assert_eq!(labels, ["target-verifier-1", "target-verifier-2"]);
         let words = words(&plan.orchestrator(&[ANY_PORT], &[]));

@@ -28,7 +28,7 @@ use self::stream::{Answer, End, follow};
 use crate::cli::{Drafter, GenerateArgs, LocalArgs};
 use crate::cluster::{ANY_PORT, Cluster, Plan};
 use crate::interrupt::Interrupts;
-use crate::rule::RuleArgs;
+use crate::rounds::RoundArgs;
 use crate::terminal::{note, print, progress, reader_left, spinner};
 use crate::{local, runtime};
 
@@ -62,8 +62,7 @@ pub(crate) fn plan(models: &LocalArgs, drafter: Drafter, progress: &MultiProgres
         verifiers: 1,
         draft_workers: 1,
         listen: ANY_PORT,
-        draft_len: None,
-        rule: RuleArgs::default(),
+        rounds: RoundArgs::default(),
         show_logs: models.verbose,
         start_timeout: models.start_timeout,
         drain: DRAIN,

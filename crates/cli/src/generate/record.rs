@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::stream::{Answer, End, Origin, Sample, Token};
 use crate::failure::CallError;
-use crate::rule::Rule;
+use crate::rounds::Rule;
 
 /// What a run gave and cost. What only the service's closing ledger tells is `null` if the answer broke off before.
 #[derive(Debug, Serialize)]

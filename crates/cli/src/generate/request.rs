@@ -10,7 +10,7 @@ use foretoken_proto::v1::{ChatMessage, ChatPrompt, DrafterKind, GenerateRequest,
 
 use crate::cli::{Drafter, GenerateArgs};
 use crate::failure::UsageError;
-use crate::rule::{Rule, RuleArgs};
+use crate::rounds::{RoundArgs, Rule};
 use crate::sampling::SamplingArgs;
 
 /// Stop strings that a request may have.
@@ -65,15 +65,14 @@ pub(super) fn request(
     }
     let prompt =
         if args.chat { Prompt::Chat(chat(args.system.clone(), prompt)) } else { Prompt::Text(prompt) };
-    assemble(prompt, &args.sampling, args.rule, args.draft_len, drafter)
+    assemble(prompt, &args.sampling, args.rounds, drafter)
 }
 
 /// The request for any prompt.
 pub(crate) fn assemble(
     prompt: Prompt,
     sampling: &SamplingArgs,
-    rule: RuleArgs,
-    draft_len: Option<u32>,
+    rounds: RoundArgs,
     drafter: Option<Drafter>,
 ) -> Result<GenerateRequest> {
     if sampling.stop.len() > MAX_STOPS {
@@ -92,15 +91,15 @@ pub(crate) fn assemble(
         seed: sampling.seed,
         max_tokens: Some(sampling.max_tokens),
         stop: sampling.stop.clone(),
-        draft_len,
+        draft_len: rounds.draft_len,
         drafter: drafter.into(),
         request_id: String::new(),
         stop_ids: sampling.stop_ids.clone(),
         ignore_eos: sampling.ignore_eos,
         n: Some(sampling.samples),
         logprobs: sampling.logprobs,
-        rule: rule.rule.map_or(WireRule::Unspecified, Rule::wire).into(),
-        min_confidence: rule.min_confidence,
+        rule: rounds.rule.map_or(WireRule::Unspecified, Rule::wire).into(),
+        min_confidence: rounds.min_confidence,
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use foretoken_proto::v1::{Ledger, SpeculationOff, Started};
 
 use super::stream::{Answer, Complete, End, Origin, Sample};
-use crate::rule::Rule;
+use crate::rounds::Rule;
 use crate::terminal::{Style, harmless};
 
 /// Width of the column of names.
