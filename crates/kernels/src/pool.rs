@@ -16,7 +16,11 @@ use std::thread::{self, JoinHandle};
 /// Looks at a signal before the first yield: about a microsecond.
 const SPINS: u32 = 100;
 /// Yields before a thread sleeps; each is at once over if nothing else wants the processor.
-const YIELDS: u32 = 50;
+///
+/// Some hundred microseconds: longer than threads wait for each other within a pass, where their shares of the memory's
+/// speed differ. With 50 of them a pass over 637 MB took 35 ms, with these 25: most barriers had put a thread to sleep,
+/// and waking it costs more than the wait.
+const YIELDS: u32 = 1000;
 
 /// A pool of threads; the one that calls [`run`](Self::run) is one of them.
 pub struct Pool {
