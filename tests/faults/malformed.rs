@@ -39,7 +39,7 @@ fn verifier(plan: &Plan) -> TableVerifier<ExactRule> {
 
 async fn answer(plan: &Plan, scripts: Scripts) -> (Vec<u32>, Outcome) {
     let mut output = Collected::default();
-    let outcome = within(generate(plan, verifier(plan), Some(scripts), &mut output)).await.unwrap();
+    let outcome = within(generate(plan, verifier(plan), Some(scripts), &mut output, &mut ())).await.unwrap();
     assert_eq!(outcome.ledger.output_tokens() as usize, output.tokens.len());
     (output.tokens.iter().map(|&(token, _)| token).collect(), outcome)
 }
@@ -47,7 +47,7 @@ async fn answer(plan: &Plan, scripts: Scripts) -> (Vec<u32>, Outcome) {
 async fn plain(plan: &Plan) -> Vec<u32> {
     let mut output = Collected::default();
     let plan = Plan { draft_len: 0, ..plan.clone() };
-    within(generate(&plan, verifier(&plan), None::<Scripts>, &mut output)).await.unwrap();
+    within(generate(&plan, verifier(&plan), None::<Scripts>, &mut output, &mut ())).await.unwrap();
     output.tokens.iter().map(|&(token, _)| token).collect()
 }
 
@@ -211,7 +211,7 @@ async fn verdicts_no_one_may_believe_end_the_answer() {
         let mut output = Collected::default();
         let verifier = Spoilt { inner: verifier(&plan), spoil };
         let scripts = Scripts::steady(Guess::Table(random_table(1, VOCAB, 0)));
-        let error = within(generate(&plan, verifier, Some(scripts), &mut output)).await.unwrap_err();
+        let error = within(generate(&plan, verifier, Some(scripts), &mut output, &mut ())).await.unwrap_err();
         assert!(matches!(error, GenerateError::VerifierProtocol(_)), "{number}: {error:?}");
         assert_eq!(output.tokens.len(), 1, "{number}: nothing of a spoilt verdict is committed");
     }
@@ -235,7 +235,8 @@ async fn run_tokens_out_of_place_end_the_answer() {
     for spoil in spoils {
         let mut output = Collected::default();
         let verifier = Spoilt { inner: verifier(&plan), spoil };
-        let error = within(generate(&plan, verifier, None::<Scripts>, &mut output)).await.unwrap_err();
+        let error =
+            within(generate(&plan, verifier, None::<Scripts>, &mut output, &mut ())).await.unwrap_err();
         assert!(matches!(error, GenerateError::VerifierProtocol(_)), "{error:?}");
         assert!(output.tokens.is_empty());
     }
@@ -248,6 +249,6 @@ async fn run_tokens_out_of_place_end_the_answer() {
     };
     let mut output = Collected::default();
     let verifier = Spoilt { inner: verifier(&late), spoil };
-    let error = within(generate(&late, verifier, None::<Scripts>, &mut output)).await.unwrap_err();
+    let error = within(generate(&late, verifier, None::<Scripts>, &mut output, &mut ())).await.unwrap_err();
     assert!(matches!(error, GenerateError::VerifierTimeout(_)), "{error:?}");
 }

@@ -268,6 +268,6 @@ async fn a_draft_model_drafts_under_the_same_parameters() {
         draft_len: Some(6),
         ..ids_request(&[1, 2], 200)
     };
-    let ledger = *ask(&cluster, request).await.ledger();
+    let ledger = ask(&cluster, request).await.ledger().clone();
     assert_eq!((ledger.accepted, ledger.repair), (ledger.drafted, 0), "{ledger:?}");
 }

@@ -146,6 +146,10 @@ pub(crate) struct GenerateArgs {
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 
+    /// Draw the rounds as a timeline below the answer, or list them in the record
+    #[arg(long, help_heading = "Output")]
+    pub(crate) trace: bool,
+
     /// No progress and no closing table
     #[arg(long, short, help_heading = "Output")]
     pub(crate) quiet: bool,

@@ -4,9 +4,11 @@
 //! vanish at any point: a lost drafter turns rounds into plain decoding until another answers, a lost
 //! verifier ends the answer with an error. Text, stop strings and the client are behind [`Output`].
 
+mod account;
 mod block;
 mod decide;
 mod drafting;
+mod observe;
 mod run;
 
 use std::future::Future;
@@ -17,12 +19,14 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::conversation::{
-    CommittedText, DraftOpen, SessionOpen, TokenLogprobs, VerifyOpen, VerifyReply, WorkerView,
+    CommittedText, DraftOpen, SessionOpen, TokenLogprobs, VerifyOpen, VerifyReply, WorkerTimes, WorkerView,
 };
 use crate::ledger::{Ledger, Origin};
 use crate::link::{DrafterSource, LinkError, Verifier};
+use account::Account;
 use drafting::Drafting;
 pub use drafting::SpeculationOff;
+pub use observe::{Call, Callee, Observer};
 
 /// Everything an answer depends on, validated at admission.
 #[derive(Debug, Clone)]
@@ -180,17 +184,33 @@ pub enum GenerateError {
     VerifierProtocol(String),
 }
 
-/// Generates one answer over an open verifier session.
+impl GenerateError {
+    /// Machine-readable, for traces.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::ClientGone(_) => "CLIENT_GONE",
+            Self::VerifierLost(_) => "VERIFIER_LOST",
+            Self::VerifierTimeout(_) => "VERIFIER_TIMEOUT",
+            Self::VerifierRefused { .. } => "VERIFIER_REFUSED",
+            Self::VerifierProtocol(_) => "VERIFIER_PROTOCOL",
+        }
+    }
+}
+
+/// Generates one answer over an open verifier session; `observer` is told how.
 ///
 /// # Errors
 /// See [`GenerateError`]. Tokens emitted before an error are exact and stand.
-pub async fn generate<V: Verifier, S: DrafterSource, O: Output>(
+pub async fn generate<V: Verifier, S: DrafterSource, O: Output, W: Observer>(
     plan: &Plan,
     verifier: V,
     drafters: Option<S>,
     output: &mut O,
+    observer: &mut W,
 ) -> Result<Outcome, GenerateError> {
     let drafters = drafters.filter(|_| plan.draft_len > 0);
+    let steps = verifier.steps();
     let mut generation = Generation {
         plan,
         verifier,
@@ -198,7 +218,7 @@ pub async fn generate<V: Verifier, S: DrafterSource, O: Output>(
         drafting: Drafting::new(drafters, plan.draft_open()),
         output,
         text: CommittedText::new(plan.prompt.clone()),
-        ledger: Ledger::default(),
+        account: Account::new(observer, &steps),
         mode: Mode::Run,
         commits: None,
         finish: None,
@@ -214,42 +234,52 @@ enum Mode {
     Run,
 }
 
-struct Generation<'a, V, S: DrafterSource, O> {
+struct Generation<'a, V, S: DrafterSource, O, W> {
     plan: &'a Plan,
     verifier: V,
     verify_view: WorkerView,
     drafting: Drafting<S>,
     output: &'a mut O,
     text: CommittedText,
-    ledger: Ledger,
+    account: Account<'a, W>,
     mode: Mode,
     commits: Option<(Instant, Instant)>,
     finish: Option<FinishReason>,
 }
 
-impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
+impl<V: Verifier, S: DrafterSource, O: Output, W: Observer> Generation<'_, V, S, O, W> {
     async fn run_to_end(&mut self) -> Result<(), GenerateError> {
         // The prefill pass gives the first token; the draft worker reads the prompt meanwhile.
+        self.account.round_begins();
         self.plain_run(1, false).await?;
+        self.account.round_ends();
         if self.finish.is_none() {
             // Where plain decoding ends and blocks begin decides which coins are used, so it must not depend on
             // how fast a drafter opens: a seeded request replays.
+            let began = Instant::now();
             self.drafting.first_opening(self.plan.timeouts.draft, self.text.output().len()).await;
+            self.account.watch().draft(began.elapsed(), &WorkerTimes::default());
         }
         while self.finish.is_none() {
-            if self.draft_len() == 0 || !self.drafting.is_ready() {
-                self.plain_run(self.remaining(), self.draft_len() > 0).await?;
-                continue;
-            }
-            match self.drafted_block().await {
-                Some(block) => self.judge(block).await?,
-                None => {
-                    let len = self.drafting.miss_run_len();
-                    self.plain_run(len, false).await?;
-                }
-            }
+            self.account.round_begins();
+            self.round().await?;
+            self.account.round_ends();
         }
         Ok(())
+    }
+
+    /// A block, or a run of plain decoding where nobody drafts or there is no guess.
+    async fn round(&mut self) -> Result<(), GenerateError> {
+        if self.draft_len() == 0 || !self.drafting.is_ready() {
+            return self.plain_run(self.remaining(), self.draft_len() > 0).await;
+        }
+        match self.drafted_block().await {
+            Some(block) => self.judge(block).await,
+            None => {
+                let len = self.drafting.miss_run_len();
+                self.plain_run(len, false).await
+            }
+        }
     }
 
     /// γ of the next round: a block is worth drafting only if the answer has room behind it for the
@@ -280,7 +310,7 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
         let mut committed = 0;
         for (token, origin, logprobs) in tokens {
             self.text.commit(token);
-            self.ledger.commit(origin);
+            self.account.committed(origin, committed);
             committed += 1;
             // The order of these tests is the order of the text: what a token completes comes before
             // the limit that the same token reaches.
@@ -294,30 +324,37 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
                 break;
             }
         }
-        let now = Instant::now();
+        self.account.settle(self.commits.is_none());
+        let now = self.account.watch().since();
         let (first, _) = *self.commits.get_or_insert((now, now));
         self.commits = Some((first, now));
         self.output.emit(self.finish).await?;
+        self.account.watch().client(now.elapsed());
         Ok(committed)
     }
 
     /// The verifier's next message, before `deadline`.
     async fn verifier_message(&mut self, deadline: Instant) -> Result<VerifyReply, GenerateError> {
         match tokio::time::timeout_at(deadline, self.verifier.receive()).await {
-            Ok(reply) => reply.map_err(GenerateError::VerifierLost),
+            Ok(reply) => {
+                let reply = reply.map_err(GenerateError::VerifierLost)?;
+                self.account.charge(Callee::Verify, &reply.times());
+                Ok(reply)
+            }
             Err(_) => Err(GenerateError::VerifierTimeout(self.plan.timeouts.verify)),
         }
     }
 
-    fn outcome(mut self) -> Result<Outcome, GenerateError> {
+    fn outcome(self) -> Result<Outcome, GenerateError> {
         let (Some(finish), Some((first_commit, last_commit))) = (self.finish, self.commits) else {
             return Err(GenerateError::VerifierProtocol("the answer ended before its first token".into()));
         };
-        self.ledger.verify = self.verifier.traffic();
-        self.ledger.draft = self.drafting.traffic();
+        let mut ledger = self.account.closed();
+        ledger.verify = self.verifier.traffic();
+        ledger.draft = self.drafting.traffic();
         let drafter = self.drafting.name().map(str::to_owned);
         let speculation_off = self.drafting.into_history();
-        Ok(Outcome { finish, ledger: self.ledger, drafter, speculation_off, first_commit, last_commit })
+        Ok(Outcome { finish, ledger, drafter, speculation_off, first_commit, last_commit })
     }
 }
 

@@ -3,10 +3,12 @@
 //! Implemented over gRPC by the orchestrator and by scripted doubles in the test kit.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use thiserror::Error;
 
 use crate::conversation::{DraftFrame, DraftOpen, DraftReply, VerifyFrame, VerifyReply};
+use crate::ledger::Steps;
 
 /// Bytes of encoded messages, up = sent by the orchestrator.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -41,6 +43,11 @@ pub trait Verifier: Send {
 
     /// The next message. Cancel safe: a dropped future loses no message.
     fn receive(&mut self) -> impl Future<Output = Result<VerifyReply, LinkError>> + Send;
+
+    /// What this verifier's passes take, as all its sessions learn it; of its own, unless told otherwise.
+    fn steps(&self) -> Arc<Steps> {
+        Arc::default()
+    }
 
     /// Bytes moved so far.
     fn traffic(&self) -> Traffic;

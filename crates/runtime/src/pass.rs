@@ -118,6 +118,7 @@ impl Passes {
         for &(index, wish) in &self.plan {
             let session = &mut sessions[index];
             session.cached += wish.rows;
+            session.charged += facts.took.mul_f64(f64::from(wish.rows as u32) / f64::from(facts.rows));
             if let Some(active) = &mut session.active {
                 if active.times.passes == 0 {
                     let waited = facts.began.saturating_duration_since(active.since);
@@ -131,6 +132,10 @@ impl Passes {
                 active.times.batch_sessions = facts.sessions;
             }
             if wish.logits > 0 {
+                if let Some(active) = &mut session.active {
+                    let since_pass = facts.began.elapsed().saturating_sub(facts.took);
+                    active.times.batch_wait_us += in_micros(since_pass);
+                }
                 let (text, position) = (session.text.tokens(), session.first_asked());
                 self.judge.shape(session.shaping.take(), text, first_row, position);
                 let concluded = conclude(&mut self.judge, decoder, session, first_row, config);
@@ -193,6 +198,7 @@ fn conclude<D: Decoder>(
                 judge.add_logprobs(decoder, asked, &mut verdict, top)?;
             }
             active.times.sampling_us += micros(began);
+            session.charged += began.elapsed();
             session.verdict(&active, verdict);
         }
         (Task::Run { .. }, Role::Verifier { keys, logprobs, .. }) => {
@@ -205,6 +211,7 @@ fn conclude<D: Decoder>(
                 None => None,
             };
             active.times.sampling_us += micros(began);
+            session.charged += began.elapsed();
             session.run_token(active, token, logprobs);
         }
         (Task::Draft { min_confidence, .. }, Role::Drafter { key }) => {
@@ -219,6 +226,7 @@ fn conclude<D: Decoder>(
             };
             let drafted = judge.draft(decoder, draft)?;
             active.times.sampling_us += micros(began);
+            session.charged += began.elapsed();
             match drafted {
                 Some((token, q)) => session.draft_token(active, token, q),
                 None => session.end_draft(active),

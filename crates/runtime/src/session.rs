@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use foretoken_acceptance::{Adjustments, CoinKey, Rule, Sampling, Shaping, VerifierKeys};
 use foretoken_engine::conversation::{
@@ -92,6 +92,8 @@ pub(crate) struct Session {
     pub(crate) broken_at: Option<Instant>,
     pub(crate) active: Option<Active>,
     pub(crate) ended: Option<Ended>,
+    /// The session's share of passes that no reply has told of yet.
+    pub(crate) charged: Duration,
     queue: VecDeque<(Frame, Instant)>,
     newest_epoch: u64,
     last_run: Option<LastRun>,
@@ -131,6 +133,7 @@ impl Session {
             broken_at: None,
             active: None,
             ended: None,
+            charged: Duration::ZERO,
             queue: VecDeque::with_capacity(limits.max_window),
             newest_epoch: 0,
             last_run: None,
@@ -368,7 +371,7 @@ impl Session {
     pub(crate) fn run_token(&mut self, mut active: Active, token: u32, logprobs: Option<PositionLogprobs>) {
         let position = self.text.tokens().len();
         self.text.push(token);
-        let times = active.times_now();
+        let times = self.times(&active);
         let (seq, epoch) = (active.seq, active.epoch);
         let reply = RunToken { seq, epoch, position, token, times, logprobs };
         self.send(Reply::Verify(VerifyReply::Token(reply)));
@@ -398,7 +401,7 @@ impl Session {
 
     /// A draft is as long as it gets.
     pub(crate) fn end_draft(&mut self, mut active: Active) {
-        let (seq, epoch, times) = (active.seq, active.epoch, active.times_now());
+        let (seq, epoch, times) = (active.seq, active.epoch, self.times(&active));
         let Task::Draft { block, .. } = &mut active.task else { return };
         let block = std::mem::take(block);
         self.answer(seq, Reply::Draft(DraftReply::Drafted(Drafted { seq, epoch, block, times })));
@@ -406,8 +409,16 @@ impl Session {
 
     /// A block was judged.
     pub(crate) fn verdict(&mut self, active: &Active, mut verdict: Verdict) {
-        (verdict.seq, verdict.epoch, verdict.times) = (active.seq, active.epoch, active.times_now());
+        (verdict.seq, verdict.epoch, verdict.times) = (active.seq, active.epoch, self.times(active));
         self.answer(active.seq, Reply::Verify(VerifyReply::Verdict(verdict)));
+    }
+
+    /// The account of a frame up to now; what it tells of the session's share is told once.
+    fn times(&mut self, active: &Active) -> WorkerTimes {
+        let charged_us = self.charged.as_micros();
+        // What is less than a microsecond is left for the next reply.
+        self.charged = self.charged.saturating_sub(Duration::from_micros(charged_us as u64));
+        WorkerTimes { server_us: micros(active.since), charged_us: charged_us as u64, ..active.times }
     }
 
     fn finish_run(&mut self, active: &Active, end: RunEnd) {
@@ -452,10 +463,6 @@ pub(crate) enum Meeting {
 impl Active {
     fn new(text: &FrameText, task: Task, since: Instant) -> Self {
         Self { seq: text.seq, epoch: text.epoch, task, since, times: WorkerTimes::default() }
-    }
-
-    fn times_now(&self) -> WorkerTimes {
-        WorkerTimes { server_us: micros(self.since), ..self.times }
     }
 }
 

@@ -101,7 +101,12 @@ impl NgramSession {
         let room = self.reserve_len - frame.text.start;
         let block = self.block(frame.draft_len.min(room), frame.text.epoch);
         let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let times = WorkerTimes { server_us: micros, sampling_us: micros, ..WorkerTimes::default() };
+        let times = WorkerTimes {
+            server_us: micros,
+            sampling_us: micros,
+            charged_us: micros,
+            ..WorkerTimes::default()
+        };
         let (seq, epoch) = (frame.text.seq, frame.text.epoch);
         Ok(Drafted { seq, epoch, block, times })
     }

@@ -31,6 +31,8 @@ pub struct Admitted {
     pub stops: StopMatcher,
     /// The wanted drafter.
     pub drafter: v1::DrafterKind,
+    /// Whether the client wants to see the rounds.
+    pub tells_rounds: bool,
     /// What the client is told first.
     pub started: v1::Started,
 }
@@ -41,6 +43,7 @@ pub struct Admitted {
 /// INVALID_FIELD, PROMPT_TOO_LONG, CONTEXT_EXCEEDED, NO_CHAT_TEMPLATE or CHAT_TEMPLATE_FAILED, naming field,
 /// value and limit.
 pub fn admit(request: v1::GenerateRequest, target: &Target, config: &Config) -> Result<Admitted, Problem> {
+    let tells_rounds = request.rounds;
     let request_id = request_id(request.request_id)?;
     let stop_ids = ends::stop_ids(&request.stop_ids, request.ignore_eos, target)?;
     let (sampling, adjustments) = ends::sampling(request.sampling, &stop_ids, target)?;
@@ -89,7 +92,7 @@ pub fn admit(request: v1::GenerateRequest, target: &Target, config: &Config) -> 
         reproducible: plan.is_reproducible(),
         min_confidence,
     };
-    Ok(Admitted { plan, samples, stops, drafter, started })
+    Ok(Admitted { plan, samples, stops, drafter, tells_rounds, started })
 }
 
 fn request_id(given: String) -> Result<String, Problem> {

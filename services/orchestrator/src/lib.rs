@@ -4,6 +4,7 @@
 //! The way of a request: [`service`] → [`admission`] → [`remote`] sessions from the [`pool`] →
 //! `foretoken_engine::generate` → [`output`] → the client.
 
+pub mod account;
 pub mod admission;
 mod args;
 pub mod output;

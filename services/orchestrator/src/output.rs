@@ -8,6 +8,8 @@ use foretoken_text::{Detokenizer, StopMatcher};
 use tokio::sync::mpsc;
 use tonic::Status;
 
+use crate::account::wire_origin;
+
 /// What a Generate stream carries.
 pub type Event = Result<v1::GenerateResponse, Status>;
 
@@ -79,14 +81,5 @@ impl Output for TextOutput {
         let event = Some(v1::generate_response::Event::Tokens(tokens));
         let event = v1::GenerateResponse { event, sample: self.sample };
         self.events.send(Ok(event)).await.map_err(|_| ClientGone)
-    }
-}
-
-fn wire_origin(origin: Origin) -> v1::Origin {
-    match origin {
-        Origin::Accepted => v1::Origin::Accepted,
-        Origin::Repair => v1::Origin::Repair,
-        Origin::Bonus => v1::Origin::Bonus,
-        Origin::Plain => v1::Origin::Plain,
     }
 }

@@ -82,7 +82,7 @@ impl Pool {
         let mut refusal = None;
         for worker in by_load(&self.0.verifiers, |_| true) {
             match self.open_at(&worker, open).await {
-                Ok(remote) => return Ok(remote),
+                Ok(remote) => return Ok(remote.learning(Arc::clone(worker.steps()))),
                 Err(status) => {
                     tracing::warn!(worker = worker.address(), %status, "verifier refused a session");
                     refusal = Some(status);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use foretoken_engine::conversation::{
     DraftFrame, DraftOpen, DraftReply, VerifyFrame, VerifyOpen, VerifyReply,
 };
+use foretoken_engine::ledger::Steps;
 use foretoken_engine::link::{Drafter, LinkError, Traffic, Verifier};
 use foretoken_proto::error::{Problem, reason_of};
 use foretoken_proto::v1;
@@ -79,6 +80,7 @@ pub struct Remote<P: Protocol> {
     replies: Option<Streaming<P::Response>>,
     traffic: Traffic,
     trusted: bool,
+    steps: Arc<Steps>,
     _in_use: InUse,
 }
 
@@ -115,13 +117,20 @@ impl<P: Protocol> Remote<P> {
         let mut request = Request::new(ReceiverStream::new(outgoing));
         propagation::inject(request.metadata_mut());
         let replies = Some(P::call(channel, max_message_bytes, request).await?);
-        Ok(Self { worker, frames, replies, traffic, trusted: true, _in_use: in_use })
+        Ok(Self { worker, frames, replies, traffic, trusted: true, steps: Arc::default(), _in_use: in_use })
     }
 
     /// The same, of a worker whose proposals are not believed.
     #[must_use]
     pub fn untrusted(mut self) -> Self {
         self.trusted = false;
+        self
+    }
+
+    /// The same, of a worker whose sessions learn together what its passes take.
+    #[must_use]
+    pub fn learning(mut self, steps: Arc<Steps>) -> Self {
+        self.steps = steps;
         self
     }
 
@@ -227,6 +236,10 @@ impl Verifier for RemoteVerifier {
 
     async fn receive(&mut self) -> Result<VerifyReply, LinkError> {
         self.next_reply().await
+    }
+
+    fn steps(&self) -> Arc<Steps> {
+        Arc::clone(&self.steps)
     }
 
     fn traffic(&self) -> Traffic {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foretoken_engine::MAX_LOGPROBS;
-use foretoken_engine::generate::{FinishReason, GenerateError, Outcome, Plan, generate};
+use foretoken_engine::generate::{GenerateError, Plan, generate};
 use foretoken_proto::convert::narrow;
 use foretoken_proto::error::{Problem, Reason, from_transport};
 use foretoken_proto::v1;
@@ -20,6 +20,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 use tracing::Instrument;
 
+use crate::account::{Timeline, finished};
 use crate::admission::{Admitted, MAX_SAMPLES, admit};
 use crate::args::Config;
 use crate::output::{Event, TextOutput};
@@ -164,14 +165,16 @@ struct Job {
 impl Job {
     async fn run(self, events: mpsc::Sender<Event>, deadline: Option<Instant>) {
         let Self { arrived, permit, target, admitted, samples, pool, drain } = self;
-        let Admitted { stops, drafter, started, .. } = admitted;
+        let Admitted { stops, drafter, started, tells_rounds, .. } = admitted;
         let (prompt_tokens, reproducible) = (started.prompt_tokens, started.reproducible);
         let client_gone = events.clone();
         let sample = async |(index, (plan, verifier)): (u32, (Plan, RemoteVerifier))| {
             let detokenizer = target.tokenizer.detokenizer_after(&plan.prompt);
             let mut output = TextOutput::new(detokenizer, stops.clone(), events.clone())
                 .of_sample(index, plan.stop_ids.clone());
-            let outcome = generate(&plan, verifier, Some(pool.drafters(drafter)), &mut output).await?;
+            let mut timeline = tells_rounds.then(Timeline::started);
+            let drafters = Some(pool.drafters(drafter));
+            let outcome = generate(&plan, verifier, drafters, &mut output, &mut timeline).await?;
             tracing::info!(
                 output_tokens = outcome.ledger.output_tokens(),
                 target_passes = outcome.ledger.target_passes(),
@@ -180,7 +183,10 @@ impl Job {
                 sample = index,
                 "answer finished"
             );
-            let finished = finished(&outcome, arrived, prompt_tokens, reproducible);
+            let finished = v1::Finished {
+                rounds: timeline.map(Timeline::into_rounds).unwrap_or_default(),
+                ..finished(&outcome, arrived, prompt_tokens, reproducible)
+            };
             send(&events, index, Kind::Finished(finished)).await
         };
         let answer = async {
@@ -232,50 +238,6 @@ fn problem(error: GenerateError) -> Option<Problem> {
         GenerateError::VerifierProtocol(_) => Problem::new(Reason::VerifierProtocol, text),
     };
     Some(problem)
-}
-
-fn finished(outcome: &Outcome, arrived: Instant, prompt_tokens: u32, reproducible: bool) -> v1::Finished {
-    let ledger = &outcome.ledger;
-    let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-    let finish_reason = match outcome.finish {
-        FinishReason::Stop => v1::FinishReason::Stop,
-        FinishReason::Length => v1::FinishReason::Length,
-    };
-    v1::Finished {
-        finish_reason: finish_reason.into(),
-        ledger: Some(v1::Ledger {
-            prompt_tokens,
-            output_tokens: ledger.output_tokens(),
-            accepted: ledger.accepted,
-            repair: ledger.repair,
-            bonus: ledger.bonus,
-            plain: ledger.plain,
-            drafted: ledger.drafted,
-            blocks: ledger.blocks,
-            target_passes: ledger.target_passes(),
-            saved_passes: i32::try_from(ledger.saved_passes()).unwrap_or(i32::MAX),
-            draft_bytes_up: ledger.draft.up,
-            draft_bytes_down: ledger.draft.down,
-            verify_bytes_up: ledger.verify.up,
-            verify_bytes_down: ledger.verify.down,
-            ttft_us: micros(outcome.first_commit.duration_since(arrived)),
-            wall_us: micros(outcome.last_commit.duration_since(outcome.first_commit)),
-            overlap_sum: ledger.overlap_sum,
-            judged: ledger.judged,
-        }),
-        drafter: outcome.drafter.clone().unwrap_or_else(|| "none".into()),
-        speculation_off: outcome
-            .speculation_off
-            .iter()
-            .map(|off| v1::SpeculationOff {
-                at_token: narrow(off.at_token),
-                reason: off.reason.clone(),
-                message: off.message.clone(),
-                until_token: off.until_token.map(narrow),
-            })
-            .collect(),
-        reproducible,
-    }
 }
 
 /// The deadline in the call's `grpc-timeout`: up to eight digits and a unit.

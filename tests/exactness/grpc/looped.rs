@@ -105,7 +105,7 @@ pub(crate) async fn run<V: Verifier, S: DrafterSource>(
     mut output: Collected,
 ) -> Run {
     let (verifier, judgements) = Recorded::new(verifier);
-    let outcome = generate(plan, verifier, drafters, &mut output).await;
+    let outcome = generate(plan, verifier, drafters, &mut output, &mut ()).await;
     let judgements = std::mem::take(&mut *judgements.lock().unwrap());
     Run { outcome, output, judgements }
 }

@@ -86,7 +86,7 @@ fn check(name: &str, run: &Run, gamma: usize) {
         assert!(n > 100.0, "{name}: position {index} was hardly reached");
         assert!(apart.abs() <= limit, "{name}, position {index}: off by {apart} where {limit} is allowed");
     }
-    let ledger = run.outcome.as_ref().unwrap().ledger;
+    let ledger = &run.outcome.as_ref().unwrap().ledger;
     let sum = positions.iter().map(|position| position.overlap).sum::<f64>();
     assert_eq!(ledger.judged, positions.iter().map(|position| position.judged).sum::<u32>());
     assert_eq!(ledger.accepted, positions.iter().map(|position| position.accepted).sum::<u32>());

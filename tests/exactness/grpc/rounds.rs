@@ -283,7 +283,7 @@ async fn a_perfect_guess_saves_all_passes_it_can() {
             verifier_breaks: None,
         };
         let run = case.run(case.scripts(), None).await;
-        let ledger = run.outcome.as_ref().unwrap().ledger;
+        let ledger = &run.outcome.as_ref().unwrap().ledger;
         assert_eq!((ledger.blocks, ledger.plain, ledger.repair), (6, 1, 0), "draft length {draft_len}");
         assert_eq!(ledger.accepted as usize, 6 * draft_len);
     }

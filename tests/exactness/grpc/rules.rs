@@ -44,7 +44,7 @@ async fn judged_by<R: Rule + Clone>(
         let plan = Plan { rule: name, ..plan(sampling, seed, 1 + stream, SEQUENCES_IN_A_STREAM * PERIOD) };
         let verifier = TableVerifier::new(target(), rule.clone(), plan.verify_open());
         let run = run(&plan, verifier, Some(Scripts::steady(guess.clone())), Collected::default()).await;
-        let ledger = run.outcome.as_ref().unwrap().ledger;
+        let ledger = &run.outcome.as_ref().unwrap().ledger;
         (drafted, accepted) = (drafted + ledger.drafted, accepted + ledger.accepted);
         counts.add(&run.ids());
     }

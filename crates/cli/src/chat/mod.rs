@@ -290,8 +290,13 @@ mod tests {
     fn the_figures_are_one_line() {
         let ledger =
             Ledger { output_tokens: 21, accepted: 10, drafted: 16, saved_passes: 12, ..Ledger::default() };
-        let complete =
-            Complete { stopped: false, ledger, drafter: "ngram".to_owned(), speculation_off: Vec::new() };
+        let complete = Complete {
+            stopped: false,
+            ledger,
+            drafter: "ngram".to_owned(),
+            speculation_off: Vec::new(),
+            rounds: Vec::new(),
+        };
         let token = Token { id: 1, text: "x".to_owned(), origin: Origin::Plain, logprobs: None };
         let answer = Answer {
             started: None,

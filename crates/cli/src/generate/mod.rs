@@ -8,6 +8,8 @@ pub(crate) mod render;
 pub(crate) mod request;
 pub(crate) mod stream;
 pub(crate) mod summary;
+mod timeline;
+mod verdict;
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
@@ -99,7 +101,11 @@ async fn generate(
             print(&format!("{record}\n"))?;
         }
     } else if !args.quiet {
-        note(&summary::summary(&answer, args.color.enabled(io::stderr().is_terminal()), color));
+        let color_notes = args.color.enabled(io::stderr().is_terminal());
+        for complete in answer.samples.iter().filter_map(|sample| sample.complete.as_ref()) {
+            note(&timeline::timeline(&complete.rounds, color_notes));
+        }
+        note(&summary::summary(&answer, color_notes, color));
     }
     let result = exit(answer, cluster.as_mut()).await;
     drop(client);

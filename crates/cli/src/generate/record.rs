@@ -1,10 +1,14 @@
 //! The JSON record of `--json`, one for each sample.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use foretoken_proto::v1::round::Kind;
+use foretoken_proto::v1::{Round, Stages};
 use serde::Serialize;
 
 use super::stream::{Answer, End, Origin, Sample, Token};
+use super::verdict::stages;
 use crate::failure::CallError;
 use crate::rounds::Rule;
 
@@ -31,6 +35,19 @@ pub(super) struct Record<'a> {
     ttft_ms: Option<f64>,
     /// From the sending of the request.
     wall_ms: f64,
+    /// Where the time from first to last token went, by stage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stages_ms: Option<BTreeMap<&'static str, f64>>,
+    /// What a plain step takes at this load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plain_step_ms: Option<f64>,
+    /// What speculation gained between first and last token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gain_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    break_even_round_trip_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rounds: Vec<RoundRecord>,
     drafter: Option<&'a str>,
     seed: Option<u64>,
     rule: Option<&'static str>,
@@ -38,6 +55,47 @@ pub(super) struct Record<'a> {
     reproducible: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorRecord<'a>>,
+}
+
+/// A round, where `--trace` asks for them.
+#[derive(Debug, Serialize)]
+struct RoundRecord {
+    kind: &'static str,
+    began_ms: f64,
+    stages_ms: BTreeMap<&'static str, f64>,
+    passes: u32,
+    draft_len: u32,
+    drafted: u32,
+    accepted: u32,
+    committed: u32,
+    batch_rows: u32,
+    batch_sessions: u32,
+}
+
+impl RoundRecord {
+    fn new(round: &Round) -> Self {
+        Self {
+            kind: match round.kind() {
+                Kind::Prefill => "prefill",
+                Kind::Block => "block",
+                Kind::Run => "run",
+                Kind::Unspecified => "unknown",
+            },
+            began_ms: round.began_us as f64 / 1e3,
+            stages_ms: round.stages.as_ref().map(stages_ms).unwrap_or_default(),
+            passes: round.passes,
+            draft_len: round.draft_len,
+            drafted: round.drafted,
+            accepted: round.accepted,
+            committed: round.committed,
+            batch_rows: round.batch_rows,
+            batch_sessions: round.batch_sessions,
+        }
+    }
+}
+
+fn stages_ms(parts: &Stages) -> BTreeMap<&'static str, f64> {
+    stages(parts).into_iter().map(|(name, nanos)| (name, nanos as f64 / 1e6)).collect()
 }
 
 #[derive(Debug, Serialize)]
@@ -87,6 +145,14 @@ impl<'a> Record<'a> {
             verify_bytes_down: ledger.map(|ledger| ledger.verify_bytes_down),
             ttft_ms: answer.first_token.map(milliseconds),
             wall_ms: milliseconds(answer.whole),
+            stages_ms: ledger.and_then(|ledger| ledger.stages.as_ref()).map(stages_ms),
+            plain_step_ms: ledger.and_then(|ledger| ledger.plain_step_ns).map(|nanos| nanos as f64 / 1e6),
+            gain_ms: ledger.and_then(|ledger| ledger.gain_seconds).map(|seconds| seconds * 1e3),
+            break_even_round_trip_ms: ledger
+                .and_then(|ledger| ledger.break_even_seconds)
+                .map(|seconds| seconds * 1e3),
+            rounds: complete
+                .map_or_else(Vec::new, |complete| complete.rounds.iter().map(RoundRecord::new).collect()),
             drafter: complete.map(|complete| complete.drafter.as_str()),
             seed: answer.started.as_ref().map(|started| started.seed),
             rule: answer.started.as_ref().and_then(|started| Rule::of_wire(started.rule())).map(Rule::name),

@@ -65,7 +65,8 @@ pub(super) fn request(
     }
     let prompt =
         if args.chat { Prompt::Chat(chat(args.system.clone(), prompt)) } else { Prompt::Text(prompt) };
-    assemble(prompt, &args.sampling, args.rounds, drafter)
+    let request = assemble(prompt, &args.sampling, args.rounds, drafter)?;
+    Ok(GenerateRequest { rounds: args.trace, ..request })
 }
 
 /// The request for any prompt.
@@ -100,6 +101,7 @@ pub(crate) fn assemble(
         logprobs: sampling.logprobs,
         rule: rounds.rule.map_or(WireRule::Unspecified, Rule::wire).into(),
         min_confidence: rounds.min_confidence,
+        rounds: false,
     })
 }
 
@@ -173,6 +175,7 @@ mod tests {
             "--samples",
             "4",
             "--json",
+            "--trace",
             "--logprobs",
             "2",
             "Hi",
@@ -208,6 +211,7 @@ mod tests {
                 logprobs: Some(2),
                 rule: WireRule::Block.into(),
                 min_confidence: Some(0.25),
+                rounds: true,
             }
         );
     }

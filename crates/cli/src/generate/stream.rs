@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use foretoken_proto::v1::generate_response::Event;
 use foretoken_proto::v1::{
-    FinishReason, Finished, GenerateResponse, Ledger, Origin as WireOrigin, SpeculationOff, Started,
+    FinishReason, Finished, GenerateResponse, Ledger, Origin as WireOrigin, Round, SpeculationOff, Started,
     Token as WireToken, TokenLogprob, Tokens,
 };
 use serde::Serialize;
@@ -104,6 +104,8 @@ pub(crate) struct Complete {
     pub(crate) ledger: Ledger,
     pub(crate) drafter: String,
     pub(crate) speculation_off: Vec<SpeculationOff>,
+    /// Where they were asked for.
+    pub(crate) rounds: Vec<Round>,
 }
 
 /// Sees an answer while it comes.
@@ -264,8 +266,8 @@ fn complete(finished: Finished) -> Result<Complete, &'static str> {
         }
     };
     let ledger = finished.ledger.ok_or("the service finished without a ledger")?;
-    let (drafter, speculation_off) = (finished.drafter, finished.speculation_off);
-    Ok(Complete { stopped, ledger, drafter, speculation_off })
+    let Finished { drafter, speculation_off, rounds, .. } = finished;
+    Ok(Complete { stopped, ledger, drafter, speculation_off, rounds })
 }
 
 #[cfg(test)]
@@ -362,6 +364,7 @@ pub(super) mod tests {
             drafter: "ngram".to_owned(),
             speculation_off: Vec::new(),
             reproducible: true,
+            rounds: Vec::new(),
         }))
     }
 
@@ -374,7 +377,7 @@ pub(super) mod tests {
             tokens(&[(1, "a", WireOrigin::Plain)]),
             Ok(GenerateResponse::default()),
             tokens(&[(2, "b", WireOrigin::Accepted), (3, "", WireOrigin::Bonus)]),
-            finished(FinishReason::Stop, ledger),
+            finished(FinishReason::Stop, ledger.clone()),
         ];
         let answer = answer(events, &mut seen).await;
         assert!(seen.started);

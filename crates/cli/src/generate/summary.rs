@@ -5,6 +5,7 @@ use std::time::Duration;
 use foretoken_proto::v1::{Ledger, SpeculationOff, Started};
 
 use super::stream::{Answer, Complete, End, Origin, Sample};
+use super::verdict::{break_even, spent, verdict};
 use crate::rounds::Rule;
 use crate::terminal::{Style, harmless};
 
@@ -54,8 +55,11 @@ fn table(
         ("draft link", bytes_both_ways(ledger.draft_bytes_up, ledger.draft_bytes_down)),
         ("verify link", bytes_both_ways(ledger.verify_bytes_up, ledger.verify_bytes_down)),
         ("time", times(answer, sample)),
-        ("drafter", harmless(&complete.drafter)),
     ]);
+    rows.extend(spent(ledger).map(|spent| ("spent", spent)));
+    rows.extend(verdict(ledger).map(|verdict| ("verdict", verdict)));
+    rows.extend(break_even(ledger).map(|distance| ("break-even", distance)));
+    rows.push(("drafter", harmless(&complete.drafter)));
     rows.extend(complete.speculation_off.iter().map(|off| ("", speculation_off(off))));
     if let Some(started) = &answer.started {
         rows.extend(rule(started).map(|rule| ("rule", rule)));
@@ -157,7 +161,7 @@ pub(crate) fn speculation_off(off: &SpeculationOff) -> String {
 mod tests {
     use super::super::stream::Token;
     use super::*;
-    use foretoken_proto::v1::Rule as WireRule;
+    use foretoken_proto::v1::{Rule as WireRule, Stages};
 
     fn complete() -> Answer {
         let ledger = Ledger {
@@ -174,6 +178,10 @@ mod tests {
             verify_bytes_up: 2_500_000,
             overlap_sum: 5.6,
             judged: 7,
+            stages: Some(Stages { pass_ns: 80_000_000, draft_ns: 20_000_000, ..Stages::default() }),
+            drafting_ns: 19_000_000,
+            gain_seconds: Some(0.1),
+            break_even_seconds: Some(0.02),
             ..Ledger::default()
         };
         let off = SpeculationOff {
@@ -194,6 +202,7 @@ mod tests {
                     ledger,
                     drafter: "ngram".to_owned(),
                     speculation_off: vec![off],
+                    rounds: Vec::new(),
                 }),
             }],
             end: End::Complete,
@@ -211,6 +220,9 @@ acceptance  75.0 % (6 of 8 drafted tokens), expected 80.0 % of the 7 judged
 draft link  999 B up, 1.2 kB down
 verify link 2.5 MB up, 0 B down
 time        first token 250 ms, in all 1.15 s, then 10.0 tokens/s
+spent       pass 80.0 %, draft 20.0 % of 100 ms
+verdict     speculation saved 50 % of the wall time (100 ms); moving data cost 1 % (1.0 ms)
+break-even  drafts like these pay up to 20 ms of round trip, both links together
 drafter     ngram
             off from token 8 to 9: it broke off (DRAFTER_LOST)
 rule        token: the seed gives this text again with the same drafts only

@@ -37,6 +37,20 @@ impl VerifyReply {
     }
 }
 
+impl VerifyReply {
+    /// What it says it cost; nothing where it says nothing.
+    #[must_use]
+    pub fn times(&self) -> WorkerTimes {
+        match self {
+            Self::Verdict(verdict) => verdict.times,
+            Self::Token(token) => token.times,
+            Self::Finished(_) | Self::Refused(_) | Self::Opened { .. } | Self::Draining => {
+                WorkerTimes::default()
+            }
+        }
+    }
+}
+
 impl DraftReply {
     /// The frame that this message is the terminal reply to.
     #[must_use]
@@ -190,9 +204,9 @@ pub enum RefusalKind {
 pub struct WorkerTimes {
     /// From the frame's arrival to the reply.
     pub server_us: u64,
-    /// Waiting for the model's thread.
+    /// Waiting for the model's thread, before the first pass and between passes.
     pub queue_us: u64,
-    /// Waiting in an assembled pass for others.
+    /// Waiting, with the pass over, for the other sessions that shared it.
     pub batch_wait_us: u64,
     /// In passes.
     pub model_us: u64,
@@ -206,4 +220,25 @@ pub struct WorkerTimes {
     pub batch_rows: u32,
     /// All sessions of that pass.
     pub batch_sessions: u32,
+    /// The session's share of the worker's time since its last reply that told one, by rows, passes without a reply
+    /// included.
+    pub charged_us: u64,
+}
+
+impl WorkerTimes {
+    /// Adds the account of a later reply: times add up, of passes the later one's rows are kept.
+    pub fn add(&mut self, later: &Self) {
+        self.server_us = self.server_us.saturating_add(later.server_us);
+        self.queue_us = self.queue_us.saturating_add(later.queue_us);
+        self.batch_wait_us = self.batch_wait_us.saturating_add(later.batch_wait_us);
+        self.model_us = self.model_us.saturating_add(later.model_us);
+        self.sampling_us = self.sampling_us.saturating_add(later.sampling_us);
+        self.passes = self.passes.saturating_add(later.passes);
+        self.charged_us = self.charged_us.saturating_add(later.charged_us);
+        if later.passes > 0 {
+            self.rows = later.rows;
+            self.batch_rows = later.batch_rows;
+            self.batch_sessions = later.batch_sessions;
+        }
+    }
 }

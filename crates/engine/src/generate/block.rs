@@ -4,7 +4,7 @@ use foretoken_acceptance::Rule;
 use tokio::time::Instant;
 
 use super::decide::{check, decide};
-use super::{GenerateError, Generation, Mode, Output, millis};
+use super::{Callee, GenerateError, Generation, Mode, Observer, Output, millis};
 use crate::conversation::{
     Ask, Block, DraftFrame, DraftReply, Drafted, RefusalKind, Verdict, VerifyFrame, VerifyReply,
 };
@@ -14,7 +14,7 @@ use crate::link::{Drafter, DrafterSource, LinkError, Verifier};
 /// Tries at one frame before a worker that keeps refusing it counts as lost.
 const FRAME_TRIES: usize = 3;
 
-impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
+impl<V: Verifier, S: DrafterSource, O: Output, W: Observer> Generation<'_, V, S, O, W> {
     /// The next block, or none: no guess, or no drafter any more.
     pub(super) async fn drafted_block(&mut self) -> Option<Block> {
         let at_token = self.text.output().len();
@@ -24,7 +24,10 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
         }
         // The epoch of a block is settled before its first token is drawn.
         self.enter(Mode::Blocks);
-        match self.ask_for_block().await {
+        self.account.asked(self.draft_len());
+        let asked = self.ask_for_block().await;
+        self.account.call_ended(asked.as_ref().err().map(|error| error.reason.as_str()));
+        match asked {
             Ok(block) => {
                 self.drafting.answered(!block.tokens.is_empty());
                 Some(block).filter(|block| !block.tokens.is_empty())
@@ -41,7 +44,9 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
         let deadline = Instant::now() + self.plan.timeouts.draft;
         for _ in 0..FRAME_TRIES {
             let Some(ready) = self.drafting.ready() else { break };
-            let text = self.text.frame(&mut ready.view, millis(self.plan.timeouts.draft), None);
+            let began = Instant::now();
+            let span_id = self.account.call(Callee::Draft);
+            let text = self.text.frame(&mut ready.view, millis(self.plan.timeouts.draft), span_id);
             let seq = text.seq;
             let min_confidence = self.plan.min_confidence;
             ready.drafter.send(DraftFrame { text, draft_len, min_confidence }).await?;
@@ -55,8 +60,17 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
                     }
                 }
             });
-            match reply.await {
+            let reply = reply.await;
+            let waited = began.elapsed();
+            if let Ok(Ok(Ok(drafted))) = &reply {
+                self.account.watch().draft(waited, &drafted.times);
+            } else {
+                self.account.watch().recovery(waited);
+            }
+            match reply {
                 Ok(Ok(Ok(drafted))) => {
+                    self.account.charge(Callee::Draft, &drafted.times);
+                    self.account.replied(&drafted.times, drafted.block.tokens.len());
                     ready.view.knows(self.text.len());
                     let one_hot = self.plan.rule == Rule::Gumbel || ready.drafter.must_be_one_hot();
                     return self.checked(drafted, draft_len, one_hot);
@@ -102,14 +116,14 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
     /// Has a block judged, decides it with the accept coins, and commits what stands.
     pub(super) async fn judge(&mut self, block: Block) -> Result<(), GenerateError> {
         let (start, epoch, gamma) = (self.text.len(), self.text.epoch(), block.tokens.len());
-        let verdict = self.verdict(&block).await?;
+        let verdict = self.verdict(&block).await;
+        self.account.call_ended(verdict.as_ref().err().map(GenerateError::name));
+        let verdict = verdict?;
         let coins = self.plan.keys.accept();
         let decision = decide(self.plan.rule, &verdict, &block, |i| coins.coin((start + i) as u64, epoch))
             .map_err(GenerateError::VerifierProtocol)?;
         let accepted = decision.accepted;
-        self.ledger.blocks += 1;
-        self.ledger.judged += decision.judged as u32;
-        self.ledger.overlap_sum += decision.expected;
+        self.account.decided(&decision);
         let accepted_tokens = (0..accepted)
             .map(|index| (block.tokens[index], Origin::Accepted, verdict.drafted_logprobs(index)));
         let (last, origin) = decision.last;
@@ -129,10 +143,12 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
 
     async fn verdict(&mut self, block: &Block) -> Result<Verdict, GenerateError> {
         let deadline = Instant::now() + self.plan.timeouts.verify;
-        self.ledger.drafted += block.tokens.len() as u32;
+        self.account.drafted(block.tokens.len());
         // A refused frame is asked again under a new number with the same coins: the verdict is the same.
         while Instant::now() < deadline {
-            let text = self.text.frame(&mut self.verify_view, millis(self.plan.timeouts.verify), None);
+            let began = Instant::now();
+            let span_id = self.account.call(Callee::Verify);
+            let text = self.text.frame(&mut self.verify_view, millis(self.plan.timeouts.verify), span_id);
             let seq = text.seq;
             let frame = VerifyFrame { text, ask: Ask::Block(block.clone()) };
             self.verifier.send(frame).await.map_err(GenerateError::VerifierLost)?;
@@ -142,6 +158,8 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
                         check(self.plan.rule, &verdict, block, self.plan.vocab_size)
                             .and_then(|()| verdict.check_logprobs(self.plan.logprobs, self.plan.vocab_size))
                             .map_err(GenerateError::VerifierProtocol)?;
+                        self.account.watch().verify(began.elapsed(), &verdict.times);
+                        self.account.replied(&verdict.times, block.tokens.len());
                         return Ok(verdict);
                     }
                     VerifyReply::Refused(refusal) if refusal.seq == seq => break refusal.kind,
@@ -149,7 +167,9 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
                     _ => {}
                 }
             };
-            self.refused(refused).await?;
+            let refused = self.refused(refused).await;
+            self.account.watch().recovery(began.elapsed());
+            refused?;
         }
         Err(GenerateError::VerifierTimeout(self.plan.timeouts.verify))
     }

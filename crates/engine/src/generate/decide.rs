@@ -9,15 +9,15 @@ use crate::ledger::Origin;
 
 /// What becomes of a block.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Decision {
+pub(super) struct Decision<'a> {
     /// Drafted tokens that stand.
     pub(super) accepted: usize,
     /// The token behind them.
     pub(super) last: (u32, Origin),
     /// Positions whose acceptance could be foretold.
     pub(super) judged: usize,
-    /// How many of them were to be accepted, on average.
-    pub(super) expected: f64,
+    /// How likely each of them was to be accepted; behind the end, not at all.
+    pub(super) foretold: &'a [f64],
 }
 
 /// Decides a block on a [checked](check) verdict. `coin` gives the accept coin of each position, counted from 0 in
@@ -25,12 +25,12 @@ pub(super) struct Decision {
 ///
 /// # Errors
 /// A verdict that lacks the token that is to be taken.
-pub(super) fn decide(
+pub(super) fn decide<'a>(
     rule: Rule,
-    verdict: &Verdict,
+    verdict: &'a Verdict,
     block: &Block,
     coin: impl FnMut(usize) -> f64,
-) -> Result<Decision, String> {
+) -> Result<Decision<'a>, String> {
     let gamma = block.tokens.len();
     let accepted = match rule {
         Rule::Token => accepted_len(&verdict.thresholds, coin),
@@ -45,15 +45,15 @@ pub(super) fn decide(
     let last = last.ok_or_else(|| {
         format!("{accepted} of {gamma} tokens stand and the verdict has no token that goes behind them")
     })?;
-    let (judged, expected) = match rule {
+    let (judged, foretold) = match rule {
         Rule::Token => {
             let judged = (accepted + 1).min(gamma);
-            (judged, verdict.overlaps[..judged].iter().sum())
+            (judged, &verdict.overlaps[..judged])
         }
-        Rule::Block => (gamma, verdict.reach.iter().sum()),
-        Rule::Gumbel => (0, 0.0),
+        Rule::Block => (gamma, verdict.reach.as_slice()),
+        Rule::Gumbel => (0, [].as_slice()),
     };
-    Ok(Decision { accepted, last, judged, expected })
+    Ok(Decision { accepted, last, judged, foretold })
 }
 
 /// What makes a verdict unusable.
@@ -138,7 +138,7 @@ mod tests {
     }
 
     /// Checked, then decided with the same coin everywhere.
-    fn decided(rule: Rule, verdict: &Verdict, coin: f64) -> Result<Decision, String> {
+    fn decided(rule: Rule, verdict: &Verdict, coin: f64) -> Result<Decision<'_>, String> {
         check(rule, verdict, &block(), 10)?;
         decide(rule, verdict, &block(), |_| coin)
     }
@@ -148,16 +148,17 @@ mod tests {
         let token = verdict(&[0.9, 0.1, 0.9], &[4, 5, 6], Some(7));
         let decision = decided(Rule::Token, &token, 0.5).unwrap();
         assert_eq!((decision.accepted, decision.last), (1, (5, Origin::Repair)));
-        assert_eq!((decision.judged, decision.expected), (2, 1.0));
+        assert_eq!((decision.judged, decision.foretold), (2, [0.5, 0.5].as_slice()));
 
-        let decision = decided(Rule::Block, &of_block(token), 0.5).unwrap();
+        let of_block = of_block(token);
+        let decision = decided(Rule::Block, &of_block, 0.5).unwrap();
         assert_eq!((decision.accepted, decision.last), (3, (7, Origin::Bonus)));
-        assert_eq!((decision.judged, decision.expected), (3, 0.75));
+        assert_eq!((decision.judged, decision.foretold), (3, [0.25; 3].as_slice()));
 
         let emitted = verdict(&[], &[1, 5], None);
         let decision = decided(Rule::Gumbel, &emitted, 0.5).unwrap();
         assert_eq!((decision.accepted, decision.last), (1, (5, Origin::Repair)));
-        assert_eq!((decision.judged, decision.expected), (0, 0.0));
+        assert_eq!((decision.judged, decision.foretold.len()), (0, 0));
         let emitted = verdict(&[], &[1, 2, 3], Some(4));
         assert_eq!(decided(Rule::Gumbel, &emitted, 0.5).unwrap().last, (4, Origin::Bonus));
     }

@@ -3,7 +3,7 @@
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
-use super::{GenerateError, Generation, Mode, Output, millis};
+use super::{Callee, GenerateError, Generation, Mode, Observer, Output, millis};
 use crate::conversation::{Ask, RefusalKind, RunEnd, RunToken, VerifyFrame, VerifyReply};
 use crate::ledger::Origin;
 use crate::link::{DrafterSource, Verifier};
@@ -21,16 +21,23 @@ struct Run {
     seq: u64,
 }
 
-impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
+impl<V: Verifier, S: DrafterSource, O: Output, W: Observer> Generation<'_, V, S, O, W> {
     /// Decodes up to `limit` tokens plainly, or until a drafter is ready where that is wanted.
     pub(super) async fn plain_run(
         &mut self,
         limit: usize,
         leave_when_ready: bool,
     ) -> Result<(), GenerateError> {
+        let run = self.run(limit, leave_when_ready).await;
+        self.account.call_ended(run.as_ref().err().map(GenerateError::name));
+        run
+    }
+
+    async fn run(&mut self, limit: usize, leave_when_ready: bool) -> Result<(), GenerateError> {
         self.enter(Mode::Run);
         let mut run = Run { end: self.text.len() + limit.min(self.remaining()), granted: 0, seq: 0 };
-        let mut deadline = Instant::now() + self.plan.timeouts.verify;
+        let mut waiting = Instant::now();
+        let mut deadline = waiting + self.plan.timeouts.verify;
         while self.finish.is_none() && self.text.len() < run.end {
             if Instant::now() >= deadline {
                 return Err(GenerateError::VerifierTimeout(self.plan.timeouts.verify));
@@ -38,6 +45,7 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
             let at_token = self.text.output().len();
             // Looked at before every token: a verifier that always has the next one ready must not hide it.
             if leave_when_ready && self.drafting.wait_ready(at_token).now_or_never().is_some() {
+                self.account.watch().recovery(waiting.elapsed());
                 return Ok(());
             }
             self.grant(&mut run).await?;
@@ -48,12 +56,19 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
                     Ok(reply) => reply.map_err(GenerateError::VerifierLost)?,
                     Err(_) => return Err(GenerateError::VerifierTimeout(self.plan.timeouts.verify)),
                 },
-                () = self.drafting.wait_ready(at_token), if leave_when_ready => return Ok(()),
+                () = self.drafting.wait_ready(at_token), if leave_when_ready => {
+                    self.account.watch().recovery(waiting.elapsed());
+                    return Ok(());
+                }
             };
+            self.account.charge(Callee::Verify, &reply.times());
             match reply {
                 VerifyReply::Token(token) if token.epoch == self.text.epoch() => {
+                    self.account.watch().verify(waiting.elapsed(), &token.times);
+                    self.account.replied(&token.times, 1);
                     self.run_token(token).await?;
-                    deadline = Instant::now() + self.plan.timeouts.verify;
+                    waiting = Instant::now();
+                    deadline = waiting + self.plan.timeouts.verify;
                 }
                 VerifyReply::Finished(finished) if finished.seq == run.seq => match finished.end {
                     RunEnd::Grant | RunEnd::Stop => run.granted = 0,
@@ -64,7 +79,10 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
                     }
                 },
                 VerifyReply::Refused(refusal) if refusal.seq == run.seq => {
-                    self.refused(refusal.kind).await?;
+                    let refused = self.refused(refusal.kind).await;
+                    self.account.watch().recovery(waiting.elapsed());
+                    refused?;
+                    waiting = Instant::now();
                     run.granted = 0;
                 }
                 // Of an older frame or epoch, or a notice: nothing hangs on it.
@@ -83,7 +101,8 @@ impl<V: Verifier, S: DrafterSource, O: Output> Generation<'_, V, S, O> {
         }
         run.granted = run.end.min(self.text.len() + GRANT_WINDOW);
         let budget = millis(self.plan.timeouts.verify);
-        let text = self.text.frame(&mut self.verify_view, budget, None);
+        let span_id = self.account.call(Callee::Verify);
+        let text = self.text.frame(&mut self.verify_view, budget, span_id);
         run.seq = text.seq;
         let frame = VerifyFrame { text, ask: Ask::Decode { grant: run.granted } };
         self.verifier.send(frame).await.map_err(GenerateError::VerifierLost)

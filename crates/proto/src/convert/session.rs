@@ -138,6 +138,7 @@ impl From<WorkerTimes> for v1::WorkerTimes {
             rows: times.rows,
             batch_rows: times.batch_rows,
             batch_sessions: times.batch_sessions,
+            charged_us: times.charged_us,
         }
     }
 }
@@ -154,6 +155,7 @@ impl From<v1::WorkerTimes> for WorkerTimes {
             rows: wire.rows,
             batch_rows: wire.batch_rows,
             batch_sessions: wire.batch_sessions,
+            charged_us: wire.charged_us,
         }
     }
 }

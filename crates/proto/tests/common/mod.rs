@@ -129,9 +129,9 @@ pub(crate) fn draft_frame() -> impl Strategy<Value = DraftFrame> {
 }
 
 fn times() -> impl Strategy<Value = WorkerTimes> {
-    (any::<[u64; 5]>(), any::<[u32; 4]>()).prop_map(
+    (any::<[u64; 6]>(), any::<[u32; 4]>()).prop_map(
         |(
-            [server_us, queue_us, batch_wait_us, model_us, sampling_us],
+            [server_us, queue_us, batch_wait_us, model_us, sampling_us, charged_us],
             [passes, rows, batch_rows, batch_sessions],
         )| {
             WorkerTimes {
@@ -144,6 +144,7 @@ fn times() -> impl Strategy<Value = WorkerTimes> {
                 rows,
                 batch_rows,
                 batch_sessions,
+                charged_us,
             }
         },
     )

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 
+use foretoken_engine::ledger::Steps;
 use foretoken_proto::v1;
 use foretoken_transport::{ChannelConfig, TransportError, channel};
 use tonic::transport::Channel;
@@ -14,6 +15,7 @@ pub struct Worker {
     trusted: bool,
     channel: Channel,
     in_use: Arc<AtomicUsize>,
+    steps: Arc<Steps>,
     fit: RwLock<Fit>,
 }
 
@@ -59,6 +61,7 @@ impl Worker {
             trusted,
             channel: channel(address, &ChannelConfig::default())?,
             in_use: Arc::default(),
+            steps: Arc::default(),
             fit: RwLock::new(fit),
         })
     }
@@ -81,6 +84,11 @@ impl Worker {
 
     pub(super) fn in_use(&self) -> &Arc<AtomicUsize> {
         &self.in_use
+    }
+
+    /// What its passes take.
+    pub(super) fn steps(&self) -> &Arc<Steps> {
+        &self.steps
     }
 
     /// Sessions this orchestrator has open there.

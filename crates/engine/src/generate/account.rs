@@ -1,0 +1,225 @@
+//! Keeps the answer's account: calls, commits, rounds, and who watches them.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::decide::Decision;
+use super::observe::{Call, Callee, Observer};
+use crate::conversation::WorkerTimes;
+use crate::ledger::{Ledger, Origin, Round, RoundKind, Stages, Steps, Watch};
+
+/// The ledger as it grows, and the round that is going on.
+pub(super) struct Account<'a, W> {
+    pub(super) ledger: Ledger,
+    observer: &'a mut W,
+    steps: &'a Steps,
+    watch: Watch,
+    round: RoundSoFar,
+    rounds: u32,
+    call: Option<CallSoFar>,
+    /// Sessions of the passes seen, and their number: the load.
+    sessions: f64,
+    passes: f64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct RoundSoFar {
+    stages: Stages,
+    passes: u32,
+    draft_len: u32,
+    drafted: u32,
+    accepted: u32,
+    committed: u32,
+    is_block: bool,
+    closing: Option<Origin>,
+    judged: u32,
+    overlap_sum: f64,
+    last_pass: (u32, u32),
+    began: Option<Instant>,
+    ended: Option<Instant>,
+}
+
+/// A call that is going on.
+#[derive(Debug, Clone, Copy)]
+struct CallSoFar {
+    callee: Callee,
+    span_id: Option<[u8; 8]>,
+    began: Instant,
+    times: WorkerTimes,
+    tokens: usize,
+}
+
+impl<'a, W: Observer> Account<'a, W> {
+    pub(super) fn new(observer: &'a mut W, steps: &'a Steps) -> Self {
+        Self {
+            ledger: Ledger::default(),
+            observer,
+            steps,
+            watch: Watch::started(Instant::now()),
+            round: RoundSoFar::default(),
+            rounds: 0,
+            call: None,
+            sessions: 0.0,
+            passes: 0.0,
+        }
+    }
+
+    /// Time spent waiting, by what was waited for.
+    pub(super) fn watch(&mut self) -> &mut Watch {
+        &mut self.watch
+    }
+
+    /// A call goes on, or begins. Gives the span's id for its frames.
+    pub(super) fn call(&mut self, callee: Callee) -> Option<[u8; 8]> {
+        if let Some(call) = self.call.filter(|call| call.callee == callee) {
+            return call.span_id;
+        }
+        let span_id = self.observer.call_begins(callee);
+        let (began, times) = (Instant::now(), WorkerTimes::default());
+        self.call = Some(CallSoFar { callee, span_id, began, times, tokens: 0 });
+        span_id
+    }
+
+    /// A message of the call came, about so many tokens.
+    pub(super) fn replied(&mut self, times: &WorkerTimes, tokens: usize) {
+        let Some(call) = &mut self.call else { return };
+        call.times.add(times);
+        call.tokens += tokens;
+        if call.callee == Callee::Verify {
+            self.round.last_pass = (times.batch_rows, times.batch_sessions);
+            if times.passes > 0 {
+                self.steps.learn(times);
+                self.sessions += f64::from(times.batch_sessions);
+                self.passes += 1.0;
+            }
+        }
+    }
+
+    /// The call is over, if there is one.
+    pub(super) fn call_ended(&mut self, failed: Option<&str>) {
+        let Some(CallSoFar { callee, began, times, tokens, .. }) = self.call.take() else { return };
+        let ended = Instant::now();
+        self.observer.call_ends(&Call { callee, began, ended, times, tokens, failed });
+    }
+
+    /// Worker time that any reply tells of, also one that nobody waited for.
+    pub(super) fn charge(&mut self, callee: Callee, times: &WorkerTimes) {
+        let capacity = &mut self.ledger.capacity;
+        let total = match callee {
+            Callee::Draft => &mut capacity.draft,
+            Callee::Verify => &mut capacity.verify,
+        };
+        *total = total.saturating_add(Duration::from_micros(times.charged_us));
+    }
+
+    /// A drafter is asked for so many tokens.
+    pub(super) fn asked(&mut self, draft_len: usize) {
+        self.round.draft_len = draft_len as u32;
+    }
+
+    /// A block of so many tokens was sent to be judged.
+    pub(super) fn drafted(&mut self, tokens: usize) {
+        self.ledger.drafted += tokens as u32;
+        self.round.drafted = tokens as u32;
+        for index in 0..tokens {
+            self.ledger.position(index).drafted += 1;
+        }
+    }
+
+    /// A block was decided.
+    pub(super) fn decided(&mut self, decision: &Decision<'_>) {
+        let expected: f64 = decision.foretold.iter().sum();
+        self.ledger.blocks += 1;
+        self.ledger.judged += decision.judged as u32;
+        self.ledger.overlap_sum += expected;
+        for index in 0..decision.judged {
+            let position = self.ledger.position(index);
+            position.judged += 1;
+            position.overlap_sum += decision.foretold.get(index).unwrap_or(&0.0);
+        }
+        self.round.is_block = true;
+        self.round.passes += 1;
+        self.round.judged = decision.judged as u32;
+        self.round.overlap_sum = expected;
+    }
+
+    /// A token became text, `index`-th of its block if it is one of a block.
+    pub(super) fn committed(&mut self, origin: Origin, index: usize) {
+        self.ledger.commit(origin);
+        match origin {
+            Origin::Accepted => {
+                self.ledger.position(index).accepted += 1;
+                self.round.accepted += 1;
+            }
+            Origin::Plain => self.round.passes += 1,
+            Origin::Repair | Origin::Bonus => {}
+        }
+        self.round.committed += 1;
+        self.round.closing = Some(origin);
+    }
+
+    /// What was committed is complete: the time up to now is settled.
+    pub(super) fn settle(&mut self, is_first: bool) {
+        let now = Instant::now();
+        self.round.began.get_or_insert(self.watch.since());
+        let (stages, drafting) = self.watch.commit(now);
+        self.round.stages += stages;
+        self.round.ended = Some(now);
+        if is_first {
+            self.ledger.first = stages;
+            return;
+        }
+        self.ledger.stages += stages;
+        self.ledger.drafting += drafting;
+        if self.round.is_block {
+            self.ledger.judging += stages.at_verifier();
+        }
+    }
+
+    pub(super) fn round_begins(&mut self) {
+        self.round = RoundSoFar::default();
+        self.observer.round_begins();
+    }
+
+    /// The round is over; one that committed nothing was in vain.
+    pub(super) fn round_ends(&mut self) {
+        self.call_ended(None);
+        let round = std::mem::take(&mut self.round);
+        let (Some(closing), Some(began), Some(ended)) = (round.closing, round.began, round.ended) else {
+            self.watch.in_vain();
+            return self.observer.round_ends(None, &self.ledger);
+        };
+        let kind = match (self.rounds, round.is_block) {
+            (0, _) => RoundKind::Prefill,
+            (_, true) => RoundKind::Block,
+            (_, false) => RoundKind::Run,
+        };
+        let (batch_rows, batch_sessions) = round.last_pass;
+        let told = Round {
+            index: self.rounds,
+            kind,
+            began,
+            ended,
+            stages: round.stages,
+            passes: round.passes,
+            draft_len: round.draft_len,
+            drafted: round.drafted,
+            accepted: round.accepted,
+            committed: round.committed,
+            closing,
+            judged: round.judged,
+            overlap_sum: round.overlap_sum,
+            batch_rows,
+            batch_sessions,
+        };
+        self.rounds += 1;
+        self.observer.round_ends(Some(&told), &self.ledger);
+    }
+
+    /// The whole account, once the answer is.
+    pub(super) fn closed(self) -> Ledger {
+        let sessions = if self.passes > 0.0 { self.sessions / self.passes } else { 1.0 };
+        Ledger { plain_step: self.steps.plain(sessions), ..self.ledger }
+    }
+}
