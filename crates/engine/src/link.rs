@@ -10,19 +10,26 @@ use thiserror::Error;
 use crate::conversation::{DraftFrame, DraftOpen, DraftReply, VerifyFrame, VerifyReply};
 use crate::ledger::Steps;
 
-/// Bytes of encoded messages, up = sent by the orchestrator.
+/// Bytes moved, up = sent by the orchestrator.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Sent to the worker.
+    /// Encoded messages sent to the worker.
     pub up: u64,
-    /// Received from it.
+    /// Encoded messages received from it.
     pub down: u64,
+    /// What the connection carried up for the session: its own frames, and its part of what belongs to no session
+    /// alone. 0 where there is no connection.
+    pub wire_up: u64,
+    /// The same, down.
+    pub wire_down: u64,
 }
 
 impl std::ops::AddAssign for Traffic {
     fn add_assign(&mut self, other: Self) {
         self.up += other.up;
         self.down += other.down;
+        self.wire_up += other.wire_up;
+        self.wire_down += other.wire_down;
     }
 }
 
@@ -49,7 +56,7 @@ pub trait Verifier: Send {
         Arc::default()
     }
 
-    /// Bytes moved so far.
+    /// Bytes moved so far. Asking may charge the session with what its connection has carried since.
     fn traffic(&self) -> Traffic;
 }
 
@@ -69,7 +76,7 @@ pub trait Drafter: Send {
     /// The next message. Cancel safe: a dropped future loses no message.
     fn receive(&mut self) -> impl Future<Output = Result<DraftReply, LinkError>> + Send;
 
-    /// Bytes moved so far.
+    /// Bytes moved so far. Asking may charge the session with what its connection has carried since.
     fn traffic(&self) -> Traffic;
 }
 

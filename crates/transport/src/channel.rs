@@ -1,5 +1,6 @@
 //! Channels to other services.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,7 +11,9 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::connector::Connector;
 use crate::error::TransportError;
+use crate::wire::{MeteredChannel, Waiting};
 
 /// First and longest pause between two health questions.
 const POLL_FIRST: Duration = Duration::from_millis(10);
@@ -44,15 +47,28 @@ impl Default for ChannelConfig {
 /// It connects at its first call, and again after a failure at the next one: a service may start after its clients.
 /// Needs a tokio runtime around it.
 pub fn channel(address: &str, config: &ChannelConfig) -> Result<Channel, TransportError> {
+    lazy(address, config, None)
+}
+
+/// The same, with every call's bytes known by themselves.
+pub fn metered_channel(address: &str, config: &ChannelConfig) -> Result<MeteredChannel, TransportError> {
+    let waiting = Arc::new(Waiting::default());
+    Ok(MeteredChannel::new(lazy(address, config, Some(Arc::clone(&waiting)))?, waiting))
+}
+
+fn lazy(
+    address: &str,
+    config: &ChannelConfig,
+    metered: Option<Arc<Waiting>>,
+) -> Result<Channel, TransportError> {
     let uri =
         parse(address).map_err(|reason| TransportError::Address { address: address.to_owned(), reason })?;
     let endpoint = Endpoint::from(uri)
         .connect_timeout(config.connect_timeout)
-        .tcp_nodelay(true)
         .http2_keep_alive_interval(config.keepalive_interval)
         .keep_alive_timeout(config.keepalive_timeout)
         .keep_alive_while_idle(true);
-    Ok(endpoint.connect_lazy())
+    Ok(endpoint.connect_with_connector_lazy(Connector::new(config, metered)))
 }
 
 fn parse(address: &str) -> Result<Uri, &'static str> {

@@ -1,4 +1,4 @@
-//! Accepted connections that can be cut from our side.
+//! Accepted connections, counted, that can be cut from our side.
 //!
 //! The HTTP/2 server closes a connection when its streams have ended. A peer that never ends one, or that
 //! connected and never spoke, would keep the process from ending; [`Connection`] closes it from below.
@@ -14,6 +14,8 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::{Connected, TcpConnectInfo};
+
+use crate::wire::{Counted, WireRole};
 
 /// Pause after a failed accept. It fails at once and again while the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -39,10 +41,10 @@ pub(crate) fn connections(
     })
 }
 
-/// A TCP connection whose reads fail once it is to be closed.
+/// A counted TCP connection whose reads fail once it is to be closed.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    tcp: TcpStream,
+    io: Counted,
     /// Until the peer's first byte: nothing can be in flight, so the drain need not wait for it.
     silent: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -53,7 +55,7 @@ impl Connection {
         // Frames are small and each one is waited for.
         tcp.set_nodelay(true)?;
         Ok(Self {
-            tcp,
+            io: Counted::new(tcp, WireRole::Server)?,
             silent: Some(Box::pin(draining.cancelled_owned())),
             cut: Box::pin(cut.cancelled_owned()),
         })
@@ -70,7 +72,7 @@ impl AsyncRead for Connection {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         let before = buf.filled().len();
-        let read = Pin::new(&mut self.tcp).poll_read(cx, buf);
+        let read = Pin::new(&mut self.io).poll_read(cx, buf);
         if buf.filled().len() > before {
             self.silent = None;
         } else if read.is_pending()
@@ -85,7 +87,7 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tcp).poll_write(cx, data)
+        Pin::new(&mut self.io).poll_write(cx, data)
     }
 
     fn poll_write_vectored(
@@ -93,19 +95,19 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         data: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.tcp).poll_write_vectored(cx, data)
+        Pin::new(&mut self.io).poll_write_vectored(cx, data)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.tcp.is_write_vectored()
+        self.io.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_flush(cx)
+        Pin::new(&mut self.io).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_shutdown(cx)
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 
@@ -113,6 +115,6 @@ impl Connected for Connection {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> Self::ConnectInfo {
-        self.tcp.connect_info()
+        self.io.tcp().connect_info()
     }
 }

@@ -1,4 +1,5 @@
-//! What every Foretoken service shares: listening, health, limits, drain, and the channels between them.
+//! What every Foretoken service shares: listening, health, limits, drain, the channels between them, and the count of
+//! the bytes they carry ([`wire`](wire_connections())).
 //!
 //! A service's `main` flattens [`ListenArgs`] into its arguments, loads what it serves, and ends in [`serve()`]; a
 //! client opens a [`channel()`]. Tests do the same on port 0 with a shutdown of their own.
@@ -8,6 +9,7 @@
 
 mod args;
 mod channel;
+mod connector;
 mod drain;
 mod duration;
 mod error;
@@ -16,9 +18,10 @@ mod incoming;
 mod map_status;
 mod serve;
 mod signal;
+mod wire;
 
 pub use args::{DEFAULT_MAX_MESSAGE_BYTES, ListenArgs};
-pub use channel::{ChannelConfig, channel, wait_healthy};
+pub use channel::{ChannelConfig, channel, metered_channel, wait_healthy};
 pub use drain::Drain;
 pub use duration::{ParseDurationError, parse_duration};
 pub use error::TransportError;
@@ -26,3 +29,7 @@ pub use health::HealthSwitch;
 pub use map_status::MapStatus;
 pub use serve::{ServerConfig, serve};
 pub use signal::shutdown_signal;
+pub use wire::{
+    CallBytes, MeteredChannel, WireBytes, WireConnection, WireCounter, WireRole, wire_connections,
+    wire_totals,
+};

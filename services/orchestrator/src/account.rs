@@ -69,6 +69,10 @@ fn ledger(ledger: &Ledger) -> v1::Ledger {
         draft_charged_us: micros(ledger.capacity.draft),
         verify_charged_us: micros(ledger.capacity.verify),
         positions: ledger.positions.iter().map(position).collect(),
+        draft_wire_up: ledger.draft.wire_up,
+        draft_wire_down: ledger.draft.wire_down,
+        verify_wire_up: ledger.verify.wire_up,
+        verify_wire_down: ledger.verify.wire_down,
     }
 }
 

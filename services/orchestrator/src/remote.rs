@@ -15,10 +15,10 @@ use foretoken_proto::v1;
 use foretoken_proto::v1::draft_worker_client::DraftWorkerClient;
 use foretoken_proto::v1::target_verifier_client::TargetVerifierClient;
 use foretoken_telemetry::propagation;
+use foretoken_transport::{CallBytes, MeteredChannel};
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
 /// Frames on their way to a worker; a session has few in flight, so a full queue means a stalled link.
@@ -67,10 +67,17 @@ pub trait Protocol: Send + 'static {
     fn close() -> Self::Request;
     /// Makes the call.
     fn call(
-        channel: Channel,
+        channel: MeteredChannel,
         max_message_bytes: usize,
         requests: Request<ReceiverStream<Self::Request>>,
     ) -> impl Future<Output = Result<Streaming<Self::Response>, Status>> + Send;
+}
+
+/// Bytes of encoded messages.
+#[derive(Debug, Clone, Copy)]
+struct Payload {
+    up: u64,
+    down: u64,
 }
 
 /// A session's stream to one worker, and the bytes it carried. Dropping it closes the session.
@@ -78,7 +85,9 @@ pub struct Remote<P: Protocol> {
     worker: String,
     frames: mpsc::Sender<P::Request>,
     replies: Option<Streaming<P::Response>>,
-    traffic: Traffic,
+    /// Encoded messages.
+    payload: Payload,
+    wire: CallBytes,
     trusted: bool,
     steps: Arc<Steps>,
     _in_use: InUse,
@@ -93,7 +102,7 @@ impl<P: Protocol> std::fmt::Debug for Remote<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Remote")
             .field("worker", &self.worker)
-            .field("traffic", &self.traffic)
+            .field("payload", &self.payload)
             .finish_non_exhaustive()
     }
 }
@@ -104,7 +113,7 @@ impl<P: Protocol> Remote<P> {
     /// # Errors
     /// The worker's status where it refuses the Open, or the transport's.
     pub async fn open(
-        channel: Channel,
+        channel: MeteredChannel,
         max_message_bytes: usize,
         worker: String,
         open: &P::Open,
@@ -112,12 +121,23 @@ impl<P: Protocol> Remote<P> {
     ) -> Result<Self, Status> {
         let (frames, outgoing) = mpsc::channel(FRAMES_ON_THE_WAY);
         let first = P::open(open);
-        let traffic = Traffic { up: first.encoded_len() as u64, down: 0 };
+        let payload = Payload { up: first.encoded_len() as u64, down: 0 };
         frames.send(first).await.map_err(|_| Status::internal("the request stream closed at once"))?;
         let mut request = Request::new(ReceiverStream::new(outgoing));
         propagation::inject(request.metadata_mut());
+        let wire = CallBytes::default();
+        request.extensions_mut().insert(wire.clone());
         let replies = Some(P::call(channel, max_message_bytes, request).await?);
-        Ok(Self { worker, frames, replies, traffic, trusted: true, steps: Arc::default(), _in_use: in_use })
+        Ok(Self {
+            worker,
+            frames,
+            replies,
+            payload,
+            wire,
+            trusted: true,
+            steps: Arc::default(),
+            _in_use: in_use,
+        })
     }
 
     /// The same, of a worker whose proposals are not believed.
@@ -134,9 +154,14 @@ impl<P: Protocol> Remote<P> {
         self
     }
 
+    fn moved(&self) -> Traffic {
+        let (Payload { up, down }, wire) = (self.payload, self.wire.settle());
+        Traffic { up, down, wire_up: wire.up, wire_down: wire.down }
+    }
+
     async fn send_frame(&mut self, frame: &P::Frame) -> Result<(), LinkError> {
         let message = P::frame(frame);
-        self.traffic.up += message.encoded_len() as u64;
+        self.payload.up += message.encoded_len() as u64;
         self.frames.send(message).await.map_err(|_| broken_off())
     }
 
@@ -144,7 +169,7 @@ impl<P: Protocol> Remote<P> {
         let replies = self.replies.as_mut().ok_or_else(broken_off)?;
         match replies.message().await {
             Ok(Some(message)) => {
-                self.traffic.down += message.encoded_len() as u64;
+                self.payload.down += message.encoded_len() as u64;
                 P::Reply::try_from(message).map_err(|problem| LinkError {
                     reason: "UNREADABLE_REPLY".into(),
                     message: problem.to_string(),
@@ -207,7 +232,7 @@ macro_rules! protocol {
             }
 
             async fn call(
-                channel: Channel,
+                channel: MeteredChannel,
                 max_message_bytes: usize,
                 requests: Request<ReceiverStream<v1::$request>>,
             ) -> Result<Streaming<v1::$response>, Status> {
@@ -243,7 +268,7 @@ impl Verifier for RemoteVerifier {
     }
 
     fn traffic(&self) -> Traffic {
-        self.traffic
+        self.moved()
     }
 }
 
@@ -265,6 +290,6 @@ impl Drafter for RemoteDrafter {
     }
 
     fn traffic(&self) -> Traffic {
-        self.traffic
+        self.moved()
     }
 }

@@ -8,7 +8,6 @@ use foretoken_proto::v1::target_verifier_client::TargetVerifierClient;
 use foretoken_proto::v1::{DescribeRequest, TokenizerChunk, TokenizerRequest, WorkerDescription};
 use foretoken_proto::{PROTOCOL_VERSION, error::Reason, service_name};
 use foretoken_text::Tokenizer;
-use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -248,9 +247,8 @@ async fn watch_health(
     service: &'static str,
     description: WorkerDescription,
 ) -> Unfit {
-    let channel: Channel = worker.channel();
     let request = HealthCheckRequest { service: service.to_owned() };
-    let mut statuses = match HealthClient::new(channel).watch(request).await {
+    let mut statuses = match HealthClient::new(worker.channel()).watch(request).await {
         Ok(statuses) => statuses.into_inner(),
         Err(status) => return status.into(),
     };

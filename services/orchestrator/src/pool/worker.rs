@@ -5,15 +5,14 @@ use std::sync::{Arc, RwLock};
 
 use foretoken_engine::ledger::Steps;
 use foretoken_proto::v1;
-use foretoken_transport::{ChannelConfig, TransportError, channel};
-use tonic::transport::Channel;
+use foretoken_transport::{ChannelConfig, MeteredChannel, TransportError, metered_channel};
 
 /// A worker's address, connection and state.
 #[derive(Debug)]
 pub struct Worker {
     address: String,
     trusted: bool,
-    channel: Channel,
+    channel: MeteredChannel,
     in_use: Arc<AtomicUsize>,
     steps: Arc<Steps>,
     fit: RwLock<Fit>,
@@ -59,7 +58,7 @@ impl Worker {
         Ok(Self {
             address: address.to_owned(),
             trusted,
-            channel: channel(address, &ChannelConfig::default())?,
+            channel: metered_channel(address, &ChannelConfig::default())?,
             in_use: Arc::default(),
             steps: Arc::default(),
             fit: RwLock::new(fit),
@@ -78,7 +77,7 @@ impl Worker {
         self.trusted
     }
 
-    pub(super) fn channel(&self) -> Channel {
+    pub(super) fn channel(&self) -> MeteredChannel {
         self.channel.clone()
     }
 
