@@ -83,14 +83,27 @@ impl Service {
     /// A verifier of the default model.
     #[must_use]
     pub fn verifier() -> Self {
+        Self::verifier_with(&[])
+    }
+
+    /// A verifier of the default model, with further arguments.
+    #[must_use]
+    pub fn verifier_with(args: &[&str]) -> Self {
         let model = test_model();
-        Self::start("target-verifier", &["--model", &model.to_string_lossy(), "--kv-tokens", "8192"])
+        let model = model.to_string_lossy();
+        Self::start("target-verifier", &[&["--model", &*model, "--kv-tokens", "8192"], args].concat())
     }
 
     /// A draft worker: `ngram`, or a model's path.
     #[must_use]
     pub fn draft_worker(model: &str) -> Self {
-        Self::start("draft-worker", &["--model", model, "--kv-tokens", "8192"])
+        Self::draft_worker_with(model, &[])
+    }
+
+    /// A draft worker with further arguments.
+    #[must_use]
+    pub fn draft_worker_with(model: &str, args: &[&str]) -> Self {
+        Self::start("draft-worker", &[&["--model", model, "--kv-tokens", "8192"], args].concat())
     }
 
     /// An orchestrator over these.

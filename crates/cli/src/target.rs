@@ -134,7 +134,7 @@ impl Target {
                 Event::Reply(VerifyReply::Token(token)) => tokens.push(token.token),
                 Event::Reply(VerifyReply::Finished(_)) => break,
                 Event::Reply(VerifyReply::Refused(refusal)) => bail!("the model refused: {:?}", refusal.kind),
-                Event::Reply(_) => {}
+                Event::Reply(_) | Event::Passes { .. } => {}
                 Event::Ended(ended) => return Err(anyhow!("the model ended the answer: {ended:?}")),
             }
         }

@@ -17,6 +17,7 @@ use crate::decoder::{Decoder, ModelShape};
 use crate::session::Role;
 use crate::stats::{Stats, StatsSnapshot};
 use crate::thread::ModelThread;
+use crate::traced::{Arrival, Origin, TracedPass};
 
 /// A model at work on its own thread. Clones share it; the thread ends with the last of them and of
 /// their sessions.
@@ -36,6 +37,7 @@ pub(crate) enum Command {
         session_id: String,
         stream: u64,
         frame: Frame,
+        arrival: Arrival,
     },
     /// A lease changed; look at the leases.
     Wake,
@@ -104,6 +106,13 @@ impl Lease {
 pub enum Event<R> {
     /// A message for the peer.
     Reply(R),
+    /// The passes of a traced frame; its terminal reply follows.
+    Passes {
+        /// The frame.
+        seq: u64,
+        /// The first [`MAX_TRACED_PASSES`](crate::MAX_TRACED_PASSES) of them.
+        passes: Vec<TracedPass>,
+    },
     /// The session is over; nothing follows.
     Ended(Ended),
 }
@@ -273,8 +282,9 @@ struct Session {
 }
 
 impl Session {
-    fn send(&self, frame: Frame) -> Result<(), QueueFull> {
-        let command = Command::Frame { session_id: self.session_id.clone(), stream: self.stream, frame };
+    fn send(&self, frame: Frame, origin: Option<Origin>) -> Result<(), QueueFull> {
+        let (session_id, arrival) = (self.session_id.clone(), Arrival::now(origin));
+        let command = Command::Frame { session_id, stream: self.stream, frame, arrival };
         // A thread that is gone has dropped the reply sender too: `next` tells.
         match self.commands.try_send(command) {
             Err(TrySendError::Full(_)) => Err(QueueFull),
@@ -319,7 +329,15 @@ macro_rules! typed_session {
             /// # Errors
             /// If the command queue is full; answer OVERLOADED.
             pub fn send(&self, frame: $frame) -> Result<(), QueueFull> {
-                self.0.send(Frame::$variant(frame))
+                self.0.send(Frame::$variant(frame), None)
+            }
+
+            /// The same of a frame whose passes are to be told: [`Event::Passes`] comes before its terminal reply.
+            ///
+            /// # Errors
+            /// If the command queue is full; answer OVERLOADED.
+            pub fn send_traced(&self, frame: $frame, origin: Origin) -> Result<(), QueueFull> {
+                self.0.send(Frame::$variant(frame), Some(origin))
             }
 
             /// The next reply, or the session's end. Cancel safe.
@@ -327,6 +345,7 @@ macro_rules! typed_session {
                 loop {
                     match self.0.next().await {
                         Event::Reply(Reply::$variant(reply)) => return Event::Reply(reply),
+                        Event::Passes { seq, passes } => return Event::Passes { seq, passes },
                         Event::Ended(ended) => return Event::Ended(ended),
                         Event::Reply(_) => {}
                     }

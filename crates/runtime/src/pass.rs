@@ -1,6 +1,7 @@
 //! One pass: whose rows go in, the forward, and what the logits become.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -10,8 +11,9 @@ use crate::config::RuntimeConfig;
 use crate::decoder::{Decoder, DecoderError, SessionRows};
 use crate::handle::Ended;
 use crate::judge::{Asked, Draft, Judge};
-use crate::session::{Role, Session, Task, Wish, micros};
+use crate::session::{Role, Session, Task, Wish, in_micros, micros};
 use crate::stats::Stats;
+use crate::traced::{MAX_TRACED_PEERS, Origin, TracedPass};
 
 /// Buffers and fairness of passes.
 #[derive(Debug, Default)]
@@ -115,6 +117,7 @@ impl Passes {
         facts: PassFacts,
     ) {
         let mut first_row = 0;
+        let frames = traced_frames(&self.plan, sessions);
         for &(index, wish) in &self.plan {
             let session = &mut sessions[index];
             session.cached += wish.rows;
@@ -130,6 +133,15 @@ impl Passes {
                 active.times.rows = wish.rows as u32;
                 active.times.batch_rows = facts.rows;
                 active.times.batch_sessions = facts.sessions;
+                active.trace.pass(|| TracedPass {
+                    began: facts.began,
+                    took: facts.took,
+                    sampled: None,
+                    rows: wish.rows as u32,
+                    batch_rows: facts.rows,
+                    batch_sessions: facts.sessions,
+                    frames: Arc::clone(&frames),
+                });
             }
             if wish.logits > 0 {
                 if let Some(active) = &mut session.active {
@@ -150,8 +162,10 @@ impl Passes {
     }
 }
 
-fn in_micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+/// The traced frames in a pass. Allocates nothing if there are none.
+fn traced_frames(plan: &[(usize, Wish)], sessions: &[Session]) -> Arc<[Origin]> {
+    let origins = || plan.iter().filter_map(|&(index, _)| sessions[index].active.as_ref()?.trace.origin);
+    if origins().next().is_none() { Arc::default() } else { origins().take(MAX_TRACED_PEERS).collect() }
 }
 
 fn forward<D: Decoder>(
@@ -197,9 +211,8 @@ fn conclude<D: Decoder>(
             if let Some(top) = *logprobs {
                 judge.add_logprobs(decoder, asked, &mut verdict, top)?;
             }
-            active.times.sampling_us += micros(began);
-            session.charged += began.elapsed();
-            session.verdict(&active, verdict);
+            session.charged += active.sampled(began);
+            session.verdict(active, verdict);
         }
         (Task::Run { .. }, Role::Verifier { keys, logprobs, .. }) => {
             let token = match session.rule {
@@ -210,8 +223,7 @@ fn conclude<D: Decoder>(
                 Some(top) => Some(judge.logprobs(decoder, first_row, &sampling, &[token], top)?),
                 None => None,
             };
-            active.times.sampling_us += micros(began);
-            session.charged += began.elapsed();
+            session.charged += active.sampled(began);
             session.run_token(active, token, logprobs);
         }
         (Task::Draft { min_confidence, .. }, Role::Drafter { key }) => {
@@ -225,8 +237,7 @@ fn conclude<D: Decoder>(
                 least: *min_confidence,
             };
             let drafted = judge.draft(decoder, draft)?;
-            active.times.sampling_us += micros(began);
-            session.charged += began.elapsed();
+            session.charged += active.sampled(began);
             match drafted {
                 Some((token, q)) => session.draft_token(active, token, q),
                 None => session.end_draft(active),

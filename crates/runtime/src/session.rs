@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use crate::config::Limits;
 use crate::decoder::Slot;
 use crate::handle::{Ended, Event, Frame, Lease, Reply};
+use crate::traced::{Arrival, Trace};
 
 /// Which half of the conversation a session is, and the coins it owns.
 #[derive(Debug, PartialEq)]
@@ -44,6 +45,7 @@ pub(crate) struct Active {
     /// When the frame, or the wish for the run's next token, arose.
     pub(crate) since: Instant,
     pub(crate) times: WorkerTimes,
+    pub(crate) trace: Trace,
 }
 
 #[derive(Debug)]
@@ -94,7 +96,7 @@ pub(crate) struct Session {
     pub(crate) ended: Option<Ended>,
     /// The session's share of passes that no reply has told of yet.
     pub(crate) charged: Duration,
-    queue: VecDeque<(Frame, Instant)>,
+    queue: VecDeque<(Frame, Arrival)>,
     newest_epoch: u64,
     last_run: Option<LastRun>,
     memory: ReplyMemory<Frame, Reply>,
@@ -174,7 +176,13 @@ impl Session {
     }
 
     /// A frame arrived.
-    pub(crate) fn meet(&mut self, frame: Frame, limits: &Limits, vocab_size: usize) -> Meeting {
+    pub(crate) fn meet(
+        &mut self,
+        frame: Frame,
+        arrival: Arrival,
+        limits: &Limits,
+        vocab_size: usize,
+    ) -> Meeting {
         let text = frame.text();
         let (seq, epoch) = (text.seq, text.epoch);
         match self.memory.meet(seq, &frame) {
@@ -207,12 +215,12 @@ impl Session {
         if epoch > self.newest_epoch {
             self.void_older(epoch);
         }
-        if !self.raise_grant(&frame) {
+        if !self.raise_grant(&frame, arrival) {
             if self.queue.len() >= limits.max_window {
                 self.refuse(seq, RefusalKind::Overloaded { retry_after_ms: 5 });
                 return Meeting::Taken;
             }
-            self.queue.push_back((frame, Instant::now()));
+            self.queue.push_back((frame, arrival));
         }
         Meeting::Taken
     }
@@ -220,11 +228,12 @@ impl Session {
     /// A newer epoch voids everything asked for before.
     fn void_older(&mut self, epoch: u64) {
         self.newest_epoch = epoch;
-        if let Some(active) = self.active.take() {
+        if let Some(mut active) = self.active.take() {
             match active.task {
-                Task::Run { .. } => self.finish_run(&active, RunEnd::Superseded),
+                Task::Run { .. } => self.finish_run(active, RunEnd::Superseded),
                 Task::Block { .. } | Task::Draft { .. } => {
-                    self.refuse(active.seq, RefusalKind::Stale { epoch })
+                    self.tell_passes(&mut active);
+                    self.refuse(active.seq, RefusalKind::Stale { epoch });
                 }
             }
         }
@@ -235,7 +244,7 @@ impl Session {
 
     /// A later Decode of the epoch lets the run go on from where it stands, not from where the sender
     /// last heard of it. False if the frame is no such thing.
-    fn raise_grant(&mut self, frame: &Frame) -> bool {
+    fn raise_grant(&mut self, frame: &Frame, arrival: Arrival) -> bool {
         let Frame::Verify(verify) = frame else { return false };
         let (Ask::Decode { grant }, Some(run)) = (&verify.ask, self.last_run) else { return false };
         let text = &verify.text;
@@ -247,7 +256,7 @@ impl Session {
         }
         match self.active.take() {
             Some(active) if matches!(active.task, Task::Run { .. }) => {
-                self.finish_run(&active, RunEnd::Superseded);
+                self.finish_run(active, RunEnd::Superseded);
             }
             other => {
                 self.active = other;
@@ -256,7 +265,9 @@ impl Session {
                 }
             }
         }
-        let active = Active::new(text, Task::Run { grant: *grant }, Instant::now());
+        // The run has been going on: what it wants now it wants since now.
+        let arrival = Arrival { at: Instant::now(), ..arrival };
+        let active = Active::new(text, Task::Run { grant: *grant }, arrival);
         self.go_on_or_finish(active);
         true
     }
@@ -264,9 +275,9 @@ impl Session {
     /// Takes up the next frame if none is being carried out.
     pub(crate) fn begin_next(&mut self) {
         while self.active.is_none() {
-            let Some((frame, arrived)) = self.queue.pop_front() else { return };
+            let Some((frame, arrival)) = self.queue.pop_front() else { return };
             let text = frame.text().clone();
-            if text.budget_ms > 0 && micros(arrived) / 1000 >= u64::from(text.budget_ms) {
+            if text.budget_ms > 0 && micros(arrival.at) / 1000 >= u64::from(text.budget_ms) {
                 // Nobody waits for it any more, and nothing was sampled for it yet.
                 self.refuse(text.seq, RefusalKind::Overloaded { retry_after_ms: 0 });
                 continue;
@@ -278,14 +289,14 @@ impl Session {
                     if let Some(shaping) = &mut self.shaping {
                         shaping.truncate(agreed);
                     }
-                    self.begin(frame, &text, arrived);
+                    self.begin(frame, &text, arrival);
                 }
                 Err(refusal) => self.refuse(text.seq, refusal),
             }
         }
     }
 
-    fn begin(&mut self, frame: Frame, text: &FrameText, arrived: Instant) {
+    fn begin(&mut self, frame: Frame, text: &FrameText, arrival: Arrival) {
         let task = match frame {
             Frame::Verify(frame) => match frame.ask {
                 Ask::Block(block) => {
@@ -301,7 +312,7 @@ impl Session {
                 Task::Draft { len, min_confidence, block: Block::default() }
             }
         };
-        self.go_on_or_finish(Active::new(text, task, arrived));
+        self.go_on_or_finish(Active::new(text, task, arrival));
     }
 
     /// Keeps a task that wants more passes; answers one that does not.
@@ -317,7 +328,7 @@ impl Session {
                     _ if len >= self.reserve_len => RunEnd::Context,
                     _ => return self.active = Some(active),
                 };
-                self.finish_run(&active, end);
+                self.finish_run(active, end);
             }
             Task::Draft { len: wanted, block, .. } => {
                 if block.tokens.len() < *wanted && len < self.reserve_len {
@@ -402,14 +413,16 @@ impl Session {
     /// A draft is as long as it gets.
     pub(crate) fn end_draft(&mut self, mut active: Active) {
         let (seq, epoch, times) = (active.seq, active.epoch, self.times(&active));
+        self.tell_passes(&mut active);
         let Task::Draft { block, .. } = &mut active.task else { return };
         let block = std::mem::take(block);
         self.answer(seq, Reply::Draft(DraftReply::Drafted(Drafted { seq, epoch, block, times })));
     }
 
     /// A block was judged.
-    pub(crate) fn verdict(&mut self, active: &Active, mut verdict: Verdict) {
-        (verdict.seq, verdict.epoch, verdict.times) = (active.seq, active.epoch, self.times(active));
+    pub(crate) fn verdict(&mut self, mut active: Active, mut verdict: Verdict) {
+        self.tell_passes(&mut active);
+        (verdict.seq, verdict.epoch, verdict.times) = (active.seq, active.epoch, self.times(&active));
         self.answer(active.seq, Reply::Verify(VerifyReply::Verdict(verdict)));
     }
 
@@ -421,10 +434,20 @@ impl Session {
         WorkerTimes { server_us: micros(active.since), charged_us: charged_us as u64, ..active.times }
     }
 
-    fn finish_run(&mut self, active: &Active, end: RunEnd) {
+    fn finish_run(&mut self, mut active: Active, end: RunEnd) {
+        self.tell_passes(&mut active);
         let finished =
             RunFinished { seq: active.seq, epoch: active.epoch, end, len: self.text.tokens().len() };
         self.answer(active.seq, Reply::Verify(VerifyReply::Finished(finished)));
+    }
+
+    /// Tells a traced frame's passes, unless the peer is so slow that its replies need the room.
+    fn tell_passes(&self, active: &mut Active) {
+        if let Some(passes) = active.trace.take()
+            && self.replies.capacity() > self.replies.max_capacity() / 2
+        {
+            let _told_or_gone = self.replies.try_send(Event::Passes { seq: active.seq, passes });
+        }
     }
 
     fn answer(&mut self, seq: u64, reply: Reply) {
@@ -461,13 +484,32 @@ pub(crate) enum Meeting {
 }
 
 impl Active {
-    fn new(text: &FrameText, task: Task, since: Instant) -> Self {
-        Self { seq: text.seq, epoch: text.epoch, task, since, times: WorkerTimes::default() }
+    fn new(text: &FrameText, task: Task, arrival: Arrival) -> Self {
+        Self {
+            seq: text.seq,
+            epoch: text.epoch,
+            task,
+            since: arrival.at,
+            times: WorkerTimes::default(),
+            trace: Trace::new(arrival.origin),
+        }
+    }
+
+    /// The newest pass's logits have been used since `began`; returns for how long.
+    pub(crate) fn sampled(&mut self, began: Instant) -> Duration {
+        let took = began.elapsed();
+        self.times.sampling_us += in_micros(took);
+        self.trace.sampled(began, took);
+        took
     }
 }
 
 pub(crate) fn micros(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+    in_micros(since.elapsed())
+}
+
+pub(crate) fn in_micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Frame {

@@ -92,7 +92,7 @@ impl<D: Decoder> ModelThread<D> {
         match command {
             Command::Wake => {}
             Command::Open(open) => self.open(*open),
-            Command::Frame { session_id, stream, frame } => {
+            Command::Frame { session_id, stream, frame, arrival } => {
                 let vocab_size = self.decoder.shape().vocab_size;
                 // A frame of a session that ended, or of a stream that was taken over, came too late.
                 let Some(session) = self
@@ -102,7 +102,7 @@ impl<D: Decoder> ModelThread<D> {
                 else {
                     return;
                 };
-                match session.meet(frame, &self.config.limits, vocab_size) {
+                match session.meet(frame, arrival, &self.config.limits, vocab_size) {
                     Meeting::Taken => {}
                     Meeting::Repeated => {
                         self.stats.repeated_frames.fetch_add(1, Ordering::Relaxed);

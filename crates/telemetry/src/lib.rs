@@ -2,7 +2,7 @@
 //!
 //! A process calls [`init`] once, early in `main` and inside its tokio runtime, keeps the returned
 //! [`TelemetryGuard`] and ends with [`TelemetryGuard::shutdown`]. Services hand the trace on with
-//! [`propagation`] and name what they record by [`names`].
+//! [`propagation`], name what they record by [`names`], and make spans of what has happened already with [`timed`].
 //!
 //! What this crate does not do: it records nothing by itself, opens no port, and reads no environment of
 //! its own accord (binaries flatten [`TelemetryArgs`], and pass a [`TelemetryConfig`]). No function here can make a request
@@ -10,6 +10,8 @@
 
 pub mod names;
 pub mod propagation;
+pub mod rpc;
+pub mod timed;
 
 mod args;
 mod config;

@@ -1,4 +1,5 @@
-//! Names of spans and attributes, each declared once.
+//! Names of spans and attributes, each declared once. `NAMES.md` beside this crate's `Cargo.toml` is the same table for
+//! people who read traces; a test keeps the two alike.
 //!
 //! A span uses them as `info_span!("round", { names::ROUND } = 3, { names::ACCEPTED } = tracing::field::Empty)` and
 //! `span.record(names::ACCEPTED, 2)`. Names of the OpenTelemetry conventions (`gen_ai.*`, `rpc.*`) are used
@@ -12,8 +13,18 @@ pub const SPAN_ROUND: &str = "round";
 pub const SPAN_DRAFT: &str = "draft";
 /// The orchestrator's call of a verifier within a round.
 pub const SPAN_VERIFY: &str = "verify";
-/// A worker's handling of one frame, queue to reply.
+/// A session's stream at a verifier, from its call to its end.
+pub const SPAN_VERIFY_SESSION: &str = "verify_session";
+/// A session's stream at a draft worker, from its call to its end.
+pub const SPAN_DRAFT_SESSION: &str = "draft_session";
+/// A worker's handling of one frame, from its arrival to its terminal reply: a child of the call that sent it.
 pub const SPAN_FRAME: &str = "frame";
+/// A frame's wait for the model's thread and for its first pass.
+pub const SPAN_QUEUE: &str = "queue";
+/// One forward pass that a frame took part in, one of the frame's first 8; linked to the frames that shared it.
+pub const SPAN_PASS: &str = "pass";
+/// Event of a frame: a pass's logits became thresholds and repairs, a token, or a draft.
+pub const EVENT_SAMPLING: &str = "sampling";
 
 /// Id of the request, as in the reply and the logs. Text.
 pub const REQUEST_ID: &str = "foretoken.request.id";
@@ -32,6 +43,15 @@ pub const FINISH_REASON: &str = "foretoken.finish_reason";
 pub const ROUND: &str = "foretoken.round";
 /// Sequence number of a frame within its stream.
 pub const SEQ: &str = "foretoken.seq";
+/// What a frame asks for: `block`, `decode` or `draft`. Text.
+pub const FRAME_KIND: &str = "foretoken.frame.kind";
+/// Text length that a run of plain decoding may reach.
+pub const GRANT: &str = "foretoken.grant";
+/// What became of a frame: `verdict`, `draft`; of a run `stop`, `grant`, `context`, `superseded`; `stale`,
+/// `need_prefix`; `failed`. Text.
+pub const OUTCOME: &str = "foretoken.outcome";
+/// Tokens that a frame brought: drafted, or decoded plainly.
+pub const TOKENS: &str = "foretoken.tokens";
 /// Epoch of a frame: counts what voided the workers' uncommitted text.
 pub const EPOCH: &str = "foretoken.epoch";
 /// Position in the text at which a block or run starts.
@@ -59,6 +79,23 @@ pub const TARGET_PASSES: &str = "foretoken.target_passes";
 /// Forward passes that plain decoding would have needed on top.
 pub const SAVED_PASSES: &str = "foretoken.saved_passes";
 
+/// Forward passes a frame took part in, those included that only read text.
+pub const PASSES: &str = "foretoken.passes";
+/// Rows of the frame's session in a pass; on a frame, in its last.
+pub const ROWS: &str = "foretoken.rows";
+/// Rows of all sessions in that pass.
+pub const BATCH_ROWS: &str = "foretoken.batch.rows";
+/// Sessions in that pass.
+pub const BATCH_SESSIONS: &str = "foretoken.batch.sessions";
+/// Time a frame waited for the model's thread and a place in a pass, microseconds; of a run, for all its tokens.
+pub const QUEUE_US: &str = "foretoken.queue_us";
+/// Time a frame waited in an assembled pass for other sessions' rows, microseconds.
+pub const BATCH_WAIT_US: &str = "foretoken.batch_wait_us";
+/// Time of a frame's passes, microseconds.
+pub const MODEL_US: &str = "foretoken.model_us";
+/// Time a frame spent in distributions, thresholds and draws, microseconds; on the event `sampling`, after one pass.
+pub const SAMPLING_US: &str = "foretoken.sampling_us";
+
 /// Bytes of encoded messages from the orchestrator to the draft worker.
 pub const DRAFT_BYTES_UP: &str = "foretoken.draft.bytes_up";
 /// Bytes of encoded messages from the draft worker to the orchestrator.
@@ -67,3 +104,12 @@ pub const DRAFT_BYTES_DOWN: &str = "foretoken.draft.bytes_down";
 pub const VERIFY_BYTES_UP: &str = "foretoken.verify.bytes_up";
 /// Bytes of encoded messages from the verifier to the orchestrator.
 pub const VERIFY_BYTES_DOWN: &str = "foretoken.verify.bytes_down";
+
+/// `grpc`. Text.
+pub const RPC_SYSTEM: &str = "rpc.system.name";
+/// Service and method of a call, e.g. `foretoken.v1.TargetVerifier/Verify`. Text.
+pub const RPC_METHOD: &str = "rpc.method";
+/// The gRPC code that a call ended with, e.g. `OK`. Text.
+pub const RPC_STATUS: &str = "rpc.response.status_code";
+/// Why something failed: a reason of the error table, or a gRPC code. Text.
+pub const ERROR_TYPE: &str = "error.type";

@@ -14,6 +14,12 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 const TRACEPARENT: &str = "traceparent";
 
+/// The context of `span`, for spans below it elsewhere; an empty one if nobody records it.
+#[must_use]
+pub fn context_of(span: &Span) -> Context {
+    span.context()
+}
+
 /// Writes the current span's context into a request's metadata.
 pub fn inject(metadata: &mut MetadataMap) {
     TraceContextPropagator::new().inject_context(&Span::current().context(), &mut MetadataWriter(metadata));

@@ -23,7 +23,7 @@ use crate::config::{LogFormat, TelemetryConfig};
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 
 /// Our crates' targets all begin so; the exported trace holds nothing else.
-const OUR_TARGETS: &str = "foretoken";
+pub(crate) const OUR_TARGETS: &str = "foretoken";
 
 /// Why telemetry could not be set up. A process should report it and stop: it is a wrong setting.
 #[derive(Debug, Error)]
@@ -94,6 +94,10 @@ pub fn init(config: &TelemetryConfig) -> Result<TelemetryGuard, TelemetryError> 
     // Our own code propagates without the global (see `propagation`); this serves libraries that look there.
     opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
     tracing_subscriber::registry().with(log_layer).with(trace_layer).try_init()?;
+    // Spans whose times are told (see `timed`) ask no subscriber.
+    if let Some(provider) = &provider {
+        opentelemetry::global::set_tracer_provider(provider.clone());
+    }
     Ok(TelemetryGuard { provider })
 }
 

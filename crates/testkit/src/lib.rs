@@ -3,13 +3,15 @@
 //! [`table`] models have exactly known probabilities and run under the *real* runtime and services;
 //! [`ngrams`] makes small tables of n-grams; [`cluster`] starts services in one process on port 0, and
 //! [`client`] calls them over any [`link_proxy`]; [`scripted`] workers follow a script behind the engine's link traits, and
-//! [`wrong_rules`] and [`adjusted::Mistake`] make the field's mistakes there.
+//! [`wrong_rules`] and [`adjusted::Mistake`] make the field's mistakes there; [`otlp`] collects the traces that services
+//! export.
 
 pub mod adjusted;
 pub mod client;
 pub mod cluster;
 pub mod link_proxy;
 pub mod ngrams;
+pub mod otlp;
 pub mod scripted;
 pub mod table;
 pub mod vocabulary;

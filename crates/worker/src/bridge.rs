@@ -4,12 +4,17 @@ use foretoken_engine::conversation::{Refusal, RefusalKind};
 use foretoken_proto::convert::Incoming;
 use foretoken_proto::error::{Problem, Reason, from_transport};
 use foretoken_runtime::{Ended, Event};
+use foretoken_telemetry::propagation;
 use foretoken_transport::Drain;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
+use tracing::{Instrument, Span};
 
+use crate::frames::FrameSpans;
+use crate::message::{WorkerFrame, WorkerReply};
 use crate::session::WorkerSession;
+use crate::span::record_end;
 
 /// Replies on their way to the peer. Beyond these the session's own bounded channel fills, and a peer that
 /// never reads loses its session.
@@ -38,7 +43,7 @@ where
     }
 }
 
-/// Serves an open session until its stream or the session ends.
+/// Serves an open session until its stream or the session ends, and keeps the current span open until then.
 pub fn bridge<S, Q, R>(session: S, incoming: Streaming<Q>, drain: Drain) -> ReplyStream<R>
 where
     S: WorkerSession,
@@ -48,10 +53,15 @@ where
     S::Open: Send,
 {
     let (replies, stream) = mpsc::channel(REPLIES_ON_THE_WAY);
-    tokio::spawn(async move {
-        let bridge = Bridge { session, incoming, drain, replies, unanswered: Vec::new(), half_closed: false };
-        bridge.run().await;
-    });
+    let span = Span::current();
+    let frames = FrameSpans::new(propagation::context_of(&span));
+    let (unanswered, half_closed) = (Vec::new(), false);
+    let bridge = Bridge { session, incoming, drain, replies, frames, unanswered, half_closed };
+    let served = async move {
+        let end = bridge.run().await;
+        record_end(&Span::current(), end.as_ref().map(|()| ()));
+    };
+    tokio::spawn(served.instrument(span));
     ReceiverStream::new(stream)
 }
 
@@ -60,6 +70,7 @@ struct Bridge<S, Q, R> {
     incoming: Streaming<Q>,
     drain: Drain,
     replies: mpsc::Sender<Result<R, Status>>,
+    frames: FrameSpans,
     /// Frames whose terminal reply is still to come.
     unanswered: Vec<u64>,
     /// The peer will send nothing more, but may still read.
@@ -72,37 +83,42 @@ where
     R: From<S::Reply>,
     Incoming<S::Open, S::Frame>: TryFrom<Q, Error = Problem>,
 {
-    async fn run(mut self) {
-        let opened = S::opened(self.session.cached_len());
+    /// Returns how the call ended, for its span; the peer has been told.
+    async fn run(mut self) -> Result<(), Status> {
+        let opened = S::Reply::opened(self.session.cached_len());
         if !self.reply(opened).await {
-            return;
+            return Err(gone());
         }
         let mut told_draining = false;
         loop {
             let go_on = tokio::select! {
                 event = self.session.next() => match event {
                     Event::Reply(reply) => self.reply(reply).await,
+                    Event::Passes { seq, passes } => {
+                        self.frames.passes(seq, &passes);
+                        true
+                    }
                     Event::Ended(ended) => return self.end(ended_problem(ended)).await,
                 },
                 message = self.incoming.message(), if !self.half_closed => match message {
                     Ok(Some(message)) => match self.take(message) {
                         Taken::Silently => true,
                         Taken::Answered(reply) => self.reply(reply).await,
-                        Taken::Close => return self.session.close(),
+                        Taken::Close => {
+                            self.session.close();
+                            return Ok(());
+                        }
                         Taken::Broken(problem) => return self.end(problem).await,
                     },
                     Ok(None) => {
                         self.half_closed = true;
                         true
                     }
-                    Err(status) => {
-                        let _unheard = self.replies.send(Err(from_transport(status))).await;
-                        false
-                    }
+                    Err(status) => return self.end(from_transport(status)).await,
                 },
                 () = self.drain.draining(), if !told_draining => {
                     told_draining = true;
-                    self.reply(S::draining()).await
+                    self.reply(S::Reply::draining()).await
                 },
                 () = self.drain.expired() => {
                     let text = "the worker's time to drain is over; open the session at another";
@@ -112,8 +128,11 @@ where
             };
             // Half-closed without Close: what was asked is answered, then the session waits for its peer to
             // come back.
-            if !go_on || (self.half_closed && self.unanswered.is_empty()) {
-                return;
+            if !go_on {
+                return Err(gone());
+            }
+            if self.half_closed && self.unanswered.is_empty() {
+                return Ok(());
             }
         }
     }
@@ -121,15 +140,16 @@ where
     fn take(&mut self, message: Q) -> Taken<S::Reply> {
         match Incoming::try_from(message) {
             Ok(Incoming::Frame(frame)) => {
-                let seq = S::seq(&frame);
-                match self.session.send(frame) {
+                let seq = frame.text().seq;
+                let origin = self.frames.arrived(&frame);
+                match self.session.send(frame, origin) {
                     Ok(()) => {
                         if !self.unanswered.contains(&seq) {
                             self.unanswered.push(seq);
                         }
                         Taken::Silently
                     }
-                    Err(_) => Taken::Answered(S::overloaded(seq)),
+                    Err(_) => Taken::Answered(S::Reply::overloaded(seq)),
                 }
             }
             Ok(Incoming::BadFrame { seq, problem }) => {
@@ -138,7 +158,7 @@ where
                     field: problem.field.unwrap_or_default().into(),
                     message: problem.message,
                 };
-                Taken::Answered(S::refused(Refusal { seq, kind }))
+                Taken::Answered(S::Reply::refused(Refusal { seq, kind }))
             }
             Ok(Incoming::Close) => Taken::Close,
             Ok(Incoming::Open(_)) => Taken::Broken(Problem::new(
@@ -151,15 +171,22 @@ where
 
     /// False if the peer is gone.
     async fn reply(&mut self, reply: S::Reply) -> bool {
-        if let Some(answered) = S::terminates(&reply) {
+        self.frames.replied(&reply);
+        if let Some(answered) = reply.terminates() {
             self.unanswered.retain(|&seq| seq != answered);
         }
         self.replies.send(Ok(reply.into())).await.is_ok()
     }
 
-    async fn end(self, problem: Problem) {
-        let _unheard = self.replies.send(Err(problem.into())).await;
+    async fn end(self, why: impl Into<Status>) -> Result<(), Status> {
+        let status = why.into();
+        let _unheard = self.replies.send(Err(status.clone())).await;
+        Err(status)
     }
+}
+
+fn gone() -> Status {
+    Status::cancelled("the caller is gone")
 }
 
 /// What became of a message.

@@ -13,7 +13,7 @@ use foretoken_engine::conversation::{
 };
 use foretoken_engine::ngram::{Guess, Guesser, NgramConfig, Table};
 use foretoken_engine::{CoinKey, LatticeShape, Rule, Sampling};
-use foretoken_runtime::{Event, Limits, QueueFull};
+use foretoken_runtime::{Event, Limits, Origin, QueueFull};
 use foretoken_worker::WorkerSession;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -148,7 +148,8 @@ impl WorkerSession for NgramSession {
         0
     }
 
-    fn send(&mut self, frame: DraftFrame) -> Result<(), QueueFull> {
+    /// There are no passes to tell of.
+    fn send(&mut self, frame: DraftFrame, _origin: Option<Origin>) -> Result<(), QueueFull> {
         if self.replies.len() >= self.limits.max_window {
             return Err(QueueFull);
         }
@@ -168,24 +169,4 @@ impl WorkerSession for NgramSession {
     }
 
     fn close(self) {}
-
-    fn seq(frame: &DraftFrame) -> u64 {
-        frame.text.seq
-    }
-
-    fn terminates(reply: &DraftReply) -> Option<u64> {
-        reply.terminates()
-    }
-
-    fn opened(cached_len: usize) -> DraftReply {
-        DraftReply::Opened { cached_len }
-    }
-
-    fn refused(refusal: Refusal) -> DraftReply {
-        DraftReply::Refused(refusal)
-    }
-
-    fn draining() -> DraftReply {
-        DraftReply::Draining
-    }
 }

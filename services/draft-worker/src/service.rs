@@ -7,15 +7,20 @@ use foretoken_engine::conversation::DraftOpen;
 use foretoken_proto::error::{Problem, Reason, from_transport};
 use foretoken_proto::v1;
 use foretoken_proto::v1::draft_worker_server::{DraftWorker, DraftWorkerServer};
-use foretoken_telemetry::propagation;
+use foretoken_telemetry::names;
 use foretoken_transport::{Drain, MapStatus};
-use foretoken_worker::{ReplyStream, bridge, check_tokenizer, first_open, open_problem, tokenizer_chunks};
+use foretoken_worker::{
+    ReplyStream, bridge, check_tokenizer, first_open, in_session_span, open_problem, record_open,
+    tokenizer_chunks,
+};
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
-use tracing::Instrument;
 
 use crate::ngram::NgramSession;
 use crate::source::Source;
+
+/// The session's call, as traces name it.
+const METHOD: &str = "foretoken.v1.DraftWorker/Draft";
 
 /// The service over one drafter.
 #[derive(Debug)]
@@ -53,11 +58,13 @@ impl DraftService {
         match &self.source {
             Source::Model(host) => {
                 let model = &host.runtime.shape().name;
+                record_open(&open.session, model);
                 check_tokenizer(model, host.tokenizer.fingerprint(), &open.session.tokenizer_fingerprint)?;
                 let session = host.runtime.open_draft(open).await.map_err(|error| open_problem(&error))?;
                 Ok(bridge(session, incoming, self.drain.clone()))
             }
             Source::Ngram(ngram) => {
+                record_open(&open.session, ngram.name());
                 let (ours, expected) = (ngram.tokenizer_fingerprint(), &open.session.tokenizer_fingerprint);
                 if !ours.is_empty() {
                     check_tokenizer("the n-gram table", ours, expected)?;
@@ -110,8 +117,9 @@ impl DraftWorker for DraftService {
                 Problem::new(Reason::Draining, "this draft worker is shutting down; ask another").into()
             );
         }
-        let span = tracing::info_span!("draft_session");
-        propagation::set_parent(&span, propagation::extract(request.metadata()));
-        self.open(request.into_inner()).instrument(span).await.map(Response::new)
+        let (metadata, _, incoming) = request.into_parts();
+        in_session_span(names::SPAN_DRAFT_SESSION, METHOD, &metadata, self.open(incoming))
+            .await
+            .map(Response::new)
     }
 }

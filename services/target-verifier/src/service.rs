@@ -4,13 +4,16 @@ use foretoken_engine::conversation::VerifyOpen;
 use foretoken_proto::error::{Problem, Reason, from_transport};
 use foretoken_proto::v1;
 use foretoken_proto::v1::target_verifier_server::{TargetVerifier, TargetVerifierServer};
-use foretoken_telemetry::propagation;
+use foretoken_telemetry::names;
 use foretoken_transport::{Drain, MapStatus};
 use foretoken_worker::{
-    Host, ReplyStream, bridge, check_tokenizer, first_open, open_problem, tokenizer_chunks,
+    Host, ReplyStream, bridge, check_tokenizer, first_open, in_session_span, open_problem, record_open,
+    tokenizer_chunks,
 };
 use tonic::{Request, Response, Status, Streaming};
-use tracing::Instrument;
+
+/// The session's call, as traces name it.
+const METHOD: &str = "foretoken.v1.TargetVerifier/Verify";
 
 /// The service over one model.
 #[derive(Debug)]
@@ -62,17 +65,15 @@ impl TargetVerifier for VerifierService {
         if self.drain.is_draining() {
             return Err(Problem::new(Reason::Draining, "this verifier is shutting down; ask another").into());
         }
-        let span = tracing::info_span!("verify_session");
-        propagation::set_parent(&span, propagation::extract(request.metadata()));
-        let mut incoming = request.into_inner();
-        async {
+        let (metadata, _, mut incoming) = request.into_parts();
+        in_session_span(names::SPAN_VERIFY_SESSION, METHOD, &metadata, async {
             let open: VerifyOpen = first_open(&mut incoming).await?;
             let model = &self.host.runtime.shape().name;
+            record_open(&open.session, model);
             check_tokenizer(model, self.host.tokenizer.fingerprint(), &open.session.tokenizer_fingerprint)?;
             let session = self.host.runtime.open_verify(open).await.map_err(|error| open_problem(&error))?;
             Ok(Response::new(bridge(session, incoming, self.drain.clone())))
-        }
-        .instrument(span.clone())
+        })
         .await
     }
 }

@@ -203,6 +203,7 @@ pub(crate) fn text(seq: u64, epoch: u64, tokens: &[u32], known: usize) -> FrameT
 pub(crate) async fn reply<R: std::fmt::Debug>(next: impl Future<Output = Event<R>>) -> R {
     match tokio::time::timeout(Duration::from_secs(20), next).await.expect("a reply in time") {
         Event::Reply(reply) => reply,
+        Event::Passes { .. } => panic!("nothing here is traced"),
         Event::Ended(ended) => panic!("the session ended: {ended:?}"),
     }
 }
