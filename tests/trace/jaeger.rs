@@ -82,7 +82,8 @@ async fn jaeger_shows_one_trace_of_three_services() {
 async fn jaeger_shows_who_shared_a_pass() {
     let traced = traced().await;
     let prompts = ["One, two, three,", "Monday, Tuesday,", "The sky is", "Once upon a time"];
-    let together = prompts.map(|prompt| tokio::spawn(generate_at(traced.channel.clone(), request(prompt, 24))));
+    let together =
+        prompts.map(|prompt| tokio::spawn(generate_at(traced.channel.clone(), request(prompt, 24))));
     let mut traces = Vec::new();
     for answer in together {
         let answer = answer.await.unwrap().unwrap();

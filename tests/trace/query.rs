@@ -34,7 +34,8 @@ impl Jaeger {
     /// Starts the binary that `tests/jaeger/build` made and waits until it answers.
     pub(crate) fn start() -> Self {
         let binary = std::env::var_os("FORETOKEN_TEST_JAEGER").map(PathBuf::from);
-        let binary = binary.expect("FORETOKEN_TEST_JAEGER names Jaeger's binary; tests/jaeger/build makes it");
+        let binary =
+            binary.expect("FORETOKEN_TEST_JAEGER names Jaeger's binary; tests/jaeger/build makes it");
         let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("jaeger/config.yaml");
         let [otlp, http, grpc] = free_ports();
         let child = Command::new(binary)
@@ -167,7 +168,10 @@ fn seen_span(service: &str, span: &Value) -> SeenSpan {
             .iter()
             .map(|event| (text(&event["name"]), nanos(&event["timeUnixNano"])))
             .collect(),
-        links: list(&span["links"]).iter().map(|link| (text(&link["traceId"]), text(&link["spanId"]))).collect(),
+        links: list(&span["links"])
+            .iter()
+            .map(|link| (text(&link["traceId"]), text(&link["spanId"])))
+            .collect(),
     }
 }
 

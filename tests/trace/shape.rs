@@ -59,7 +59,9 @@ impl<'a> Trace<'a> {
             assert_eq!(span.trace_id, root.trace_id, "{span:#?}");
             let parents: &[&str] = match span.name.as_str() {
                 names::SPAN_GENERATE => continue,
-                names::SPAN_ROUND | names::SPAN_VERIFY_SESSION | names::SPAN_DRAFT_SESSION => &[names::SPAN_GENERATE],
+                names::SPAN_ROUND | names::SPAN_VERIFY_SESSION | names::SPAN_DRAFT_SESSION => {
+                    &[names::SPAN_GENERATE]
+                }
                 names::SPAN_DRAFT | names::SPAN_VERIFY => &[names::SPAN_ROUND],
                 names::SPAN_FRAME => &[names::SPAN_DRAFT, names::SPAN_VERIFY],
                 names::SPAN_QUEUE | names::SPAN_PASS => &[names::SPAN_FRAME],
@@ -84,7 +86,8 @@ impl<'a> Trace<'a> {
             let parent = self.parent(span);
             assert!(span.start_ns + TOLERANCE_NS >= parent.start_ns, "{span:#?} begins before {parent:#?}");
             // A session ends when its stream does, a run when the worker has heard that enough came.
-            let outlives = [names::SPAN_VERIFY_SESSION, names::SPAN_DRAFT_SESSION].contains(&span.name.as_str())
+            let outlives = [names::SPAN_VERIFY_SESSION, names::SPAN_DRAFT_SESSION]
+                .contains(&span.name.as_str())
                 || span.text(names::FRAME_KIND) == Some("decode")
                 || parent.text(names::FRAME_KIND) == Some("decode");
             assert!(

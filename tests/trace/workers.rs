@@ -83,7 +83,7 @@ fn in_use() -> InUse {
 
 async fn open(node: &Node, session_id: &str, request: &Span) -> RemoteVerifier {
     let open = plan(session_id).verify_open();
-    Remote::<Verify>::open(node.channel(), 1 << 20, "verifier".into(), &open, in_use())
+    Remote::<Verify>::open(node.metered_channel(), 1 << 20, "verifier".into(), &open, in_use())
         .instrument(request.clone())
         .await
         .unwrap()
@@ -102,7 +102,9 @@ fn block() -> Ask {
 async fn verdict(verifier: &mut RemoteVerifier) -> VerifyReply {
     loop {
         match verifier.receive().await.unwrap() {
-            reply @ (VerifyReply::Verdict(_) | VerifyReply::Refused(_) | VerifyReply::Finished(_)) => return reply,
+            reply @ (VerifyReply::Verdict(_) | VerifyReply::Refused(_) | VerifyReply::Finished(_)) => {
+                return reply;
+            }
             VerifyReply::Opened { .. } | VerifyReply::Token(_) | VerifyReply::Draining => {}
         }
     }
@@ -139,7 +141,8 @@ fn a_judged_block_has_a_span_with_its_wait_and_pass() {
         ask(&mut session, &call, block()).await;
         let VerifyReply::Verdict(verdict) = verdict(&mut session).await else { panic!("no verdict") };
         drop((call, session, request));
-        let spans = spans_of(&trace, |spans| spans.iter().any(|span| span.name == names::SPAN_VERIFY_SESSION)).await;
+        let spans =
+            spans_of(&trace, |spans| spans.iter().any(|span| span.name == names::SPAN_VERIFY_SESSION)).await;
 
         let frame = one(&spans, names::SPAN_FRAME);
         let call = one(&spans, "call");
@@ -167,7 +170,10 @@ fn a_judged_block_has_a_span_with_its_wait_and_pass() {
             assert_within(part, frame);
         }
         assert_eq!((queue.start_ns, queue.end_ns), (frame.start_ns, pass.start_ns));
-        assert!(pass.end_ns - pass.start_ns >= 3 * PASS.as_nanos() as u64, "three rows with logits: {pass:#?}");
+        assert!(
+            pass.end_ns - pass.start_ns >= 3 * PASS.as_nanos() as u64,
+            "three rows with logits: {pass:#?}"
+        );
         assert!(pass.links.is_empty(), "nobody shared it: {pass:#?}");
         let [(event, at)] = frame.events.as_slice() else { panic!("{frame:#?}") };
         assert_eq!(event, names::EVENT_SAMPLING);
@@ -212,7 +218,8 @@ fn frames_that_share_a_pass_are_linked() {
         let mut passes = Vec::new();
         let mut frames = Vec::new();
         for trace in &traces {
-            let spans = spans_of(trace, |spans| spans.iter().any(|span| span.name == names::SPAN_FRAME)).await;
+            let spans =
+                spans_of(trace, |spans| spans.iter().any(|span| span.name == names::SPAN_FRAME)).await;
             frames.push(one(&spans, names::SPAN_FRAME).clone());
             passes.push(one(&spans, names::SPAN_PASS).clone());
         }
@@ -257,10 +264,11 @@ fn drafts_of_models_and_of_none_have_spans() {
             let request = request();
             let trace = trace_id(&request);
             let open = plan("drafted").draft_open();
-            let mut session = Remote::<Draft>::open(node.channel(), 1 << 20, "d".into(), &open, in_use())
-                .instrument(request.clone())
-                .await
-                .unwrap();
+            let mut session =
+                Remote::<Draft>::open(node.metered_channel(), 1 << 20, "d".into(), &open, in_use())
+                    .instrument(request.clone())
+                    .await
+                    .unwrap();
             let call = call(&request);
             let text = CommittedText::new(plan("any").prompt);
             let text = text.frame(&mut WorkerView::default(), 0, id(&call));
@@ -272,7 +280,8 @@ fn drafts_of_models_and_of_none_have_spans() {
             };
             drop((call, session, request));
             let spans =
-                spans_of(&trace, |spans| spans.iter().any(|span| span.name == names::SPAN_DRAFT_SESSION)).await;
+                spans_of(&trace, |spans| spans.iter().any(|span| span.name == names::SPAN_DRAFT_SESSION))
+                    .await;
             let frame = one(&spans, names::SPAN_FRAME);
             assert_eq!(frame.parent_id.as_ref(), Some(&one(&spans, "call").span_id));
             assert_within(frame, one(&spans, "call"));

@@ -19,5 +19,5 @@ mod setup;
 
 pub use args::TelemetryArgs;
 pub use config::{LogFormat, ParseLogFormatError, TelemetryConfig};
-pub use opentelemetry::Context;
+pub use opentelemetry::{Context, Value};
 pub use setup::{TelemetryError, TelemetryGuard, init};

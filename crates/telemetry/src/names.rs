@@ -7,6 +7,10 @@
 
 /// Root span of a request, in the orchestrator: its attributes are the request's ledger.
 pub const SPAN_GENERATE: &str = "generate";
+/// What is checked and opened before an answer begins.
+pub const SPAN_ADMISSION: &str = "admission";
+/// One of several samples of a request: its attributes are that sample's ledger.
+pub const SPAN_SAMPLE: &str = "sample";
 /// One round: a block drafted, verified and decided, or a run of plain decoding.
 pub const SPAN_ROUND: &str = "round";
 /// The orchestrator's call of a draft worker within a round.
@@ -39,6 +43,8 @@ pub const OUTPUT_TOKENS: &str = "gen_ai.usage.output_tokens";
 /// Why the reply ended: `stop`, `length`, `cancelled`, `error`. Text.
 pub const FINISH_REASON: &str = "foretoken.finish_reason";
 
+/// Number of a sample within its request, from 0.
+pub const SAMPLE: &str = "foretoken.sample";
 /// Number of the round within its request, from 0.
 pub const ROUND: &str = "foretoken.round";
 /// Sequence number of a frame within its stream.
@@ -79,6 +85,50 @@ pub const TARGET_PASSES: &str = "foretoken.target_passes";
 /// Forward passes that plain decoding would have needed on top.
 pub const SAVED_PASSES: &str = "foretoken.saved_passes";
 
+/// What a round was: `prefill`, `block` or `run`. Text.
+pub const ROUND_KIND: &str = "foretoken.round.kind";
+/// Tokens that a round committed.
+pub const COMMITTED: &str = "foretoken.committed";
+/// Where a round's last token came from: `accepted`, `repair`, `bonus`, `plain`. Text.
+pub const CLOSING: &str = "foretoken.closing";
+/// How many of the judged tokens were to be accepted, on average: Σ β, or Σ P under the block rule.
+pub const OVERLAP: &str = "foretoken.overlap";
+/// Positions whose acceptance could be foretold.
+pub const JUDGED: &str = "foretoken.judged";
+
+/// Time to the first token, from the request's arrival, microseconds.
+pub const TTFT_US: &str = "foretoken.ttft_us";
+/// Time from the first token's commit to the last one's, microseconds: the sum of the stages.
+pub const WALL_US: &str = "foretoken.wall_us";
+/// Stage: waiting for the drafter, its work and the way there and back, microseconds.
+pub const STAGE_DRAFT_US: &str = "foretoken.stage.draft_us";
+/// Stage: the verifier's link, both ways, microseconds.
+pub const STAGE_NET_US: &str = "foretoken.stage.net_us";
+/// Stage: waiting at the verifier for its model's thread and for earlier passes, microseconds.
+pub const STAGE_QUEUE_US: &str = "foretoken.stage.queue_us";
+/// Stage: waiting at the verifier, with the pass over, for the other sessions of the pass, microseconds.
+pub const STAGE_BATCH_WAIT_US: &str = "foretoken.stage.batch_wait_us";
+/// Stage: the target's passes, with thresholds, repairs and draws, microseconds.
+pub const STAGE_PASS_US: &str = "foretoken.stage.pass_us";
+/// Stage: the orchestrator's own work, microseconds.
+pub const STAGE_OWN_US: &str = "foretoken.stage.own_us";
+/// Stage: waiting for the client to take what was committed, microseconds.
+pub const STAGE_CLIENT_US: &str = "foretoken.stage.client_us";
+/// Stage: what led to no token, microseconds.
+pub const STAGE_RECOVERY_US: &str = "foretoken.stage.recovery_us";
+/// Of the draft stage, what the draft worker itself spent, microseconds.
+pub const DRAFTING_US: &str = "foretoken.drafting_us";
+/// T(1): one plain step of the verifier at this load, microseconds.
+pub const PLAIN_STEP_US: &str = "foretoken.plain_step_us";
+/// What speculation gained between first and last token, microseconds; negative if it lost.
+pub const GAIN_US: &str = "foretoken.gain_us";
+/// The longest round trip of both links at which drafting as here would have paid, microseconds.
+pub const BREAK_EVEN_US: &str = "foretoken.break_even_us";
+/// Draft worker's time charged to the request by rows, microseconds.
+pub const DRAFT_CHARGED_US: &str = "foretoken.draft.charged_us";
+/// Verifier's time charged to the request by rows, microseconds.
+pub const VERIFY_CHARGED_US: &str = "foretoken.verify.charged_us";
+
 /// Forward passes a frame took part in, those included that only read text.
 pub const PASSES: &str = "foretoken.passes";
 /// Rows of the frame's session in a pass; on a frame, in its last.
@@ -89,7 +139,7 @@ pub const BATCH_ROWS: &str = "foretoken.batch.rows";
 pub const BATCH_SESSIONS: &str = "foretoken.batch.sessions";
 /// Time a frame waited for the model's thread and a place in a pass, microseconds; of a run, for all its tokens.
 pub const QUEUE_US: &str = "foretoken.queue_us";
-/// Time a frame waited in an assembled pass for other sessions' rows, microseconds.
+/// Time a frame waited, with the pass over, for the other sessions that shared it, microseconds.
 pub const BATCH_WAIT_US: &str = "foretoken.batch_wait_us";
 /// Time of a frame's passes, microseconds.
 pub const MODEL_US: &str = "foretoken.model_us";
@@ -104,6 +154,14 @@ pub const DRAFT_BYTES_DOWN: &str = "foretoken.draft.bytes_down";
 pub const VERIFY_BYTES_UP: &str = "foretoken.verify.bytes_up";
 /// Bytes of encoded messages from the verifier to the orchestrator.
 pub const VERIFY_BYTES_DOWN: &str = "foretoken.verify.bytes_down";
+/// Bytes on the wire from the orchestrator to the draft worker: its own frames and its share of the connection's.
+pub const DRAFT_WIRE_UP: &str = "foretoken.draft.wire_up";
+/// Bytes on the wire from the draft worker to the orchestrator.
+pub const DRAFT_WIRE_DOWN: &str = "foretoken.draft.wire_down";
+/// Bytes on the wire from the orchestrator to the verifier.
+pub const VERIFY_WIRE_UP: &str = "foretoken.verify.wire_up";
+/// Bytes on the wire from the verifier to the orchestrator.
+pub const VERIFY_WIRE_DOWN: &str = "foretoken.verify.wire_down";
 
 /// `grpc`. Text.
 pub const RPC_SYSTEM: &str = "rpc.system.name";

@@ -4,13 +4,15 @@
 //! of a sampled trace as the bare span id of its round. Every function does nothing, quietly, when the
 //! process exports no traces.
 
-use opentelemetry::Context;
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
-use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt};
+use opentelemetry::trace::{SpanContext, SpanId, Status, TraceContextExt};
+use opentelemetry::{Context, Value};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tonic::metadata::{Ascii, KeyRef, MetadataKey, MetadataMap, MetadataValue};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use crate::names;
 
 const TRACEPARENT: &str = "traceparent";
 
@@ -18,6 +20,19 @@ const TRACEPARENT: &str = "traceparent";
 #[must_use]
 pub fn context_of(span: &Span) -> Context {
     span.context()
+}
+
+/// Sets attributes of `span` that only the trace is told, not the log.
+pub fn set_attributes(span: &Span, attributes: impl IntoIterator<Item = (&'static str, Value)>) {
+    for (name, value) in attributes {
+        span.set_attribute(name, value);
+    }
+}
+
+/// Marks what `span` stands for as failed, for a reason of the error table or a gRPC code.
+pub fn fail(span: &Span, reason: &'static str, why: &str) {
+    span.set_attribute(names::ERROR_TYPE, reason);
+    span.set_status(Status::error(why.to_owned()));
 }
 
 /// Writes the current span's context into a request's metadata.

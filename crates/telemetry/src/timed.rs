@@ -5,7 +5,7 @@
 //! subscriber is asked. Make one only for a trace that is sampled ([`is_sampled`]); a process that exports nothing makes
 //! spans that nobody records.
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use opentelemetry::global::{self, BoxedSpan};
 use opentelemetry::trace::{
@@ -67,6 +67,25 @@ impl TimedSpan {
         Self::start(name, SpanKind::Server, parent, began)
     }
 
+    /// Begins a span of this process's own within `parent`.
+    #[must_use]
+    pub fn within(name: &'static str, parent: &Context, began: SystemTime) -> Self {
+        Self::start(name, SpanKind::Internal, parent, began)
+    }
+
+    /// Begins the span of a call to another process, within this one.
+    #[must_use]
+    pub fn calling(&self, name: &'static str, began: SystemTime) -> Self {
+        let parent = Context::new().with_remote_span_context(self.0.span_context().clone());
+        Self::start(name, SpanKind::Client, &parent, began)
+    }
+
+    /// The span's own id, which the frames of a call carry.
+    #[must_use]
+    pub fn id(&self) -> [u8; 8] {
+        self.0.span_context().span_id().to_bytes()
+    }
+
     /// Begins a span within this one.
     #[must_use]
     pub fn child(&self, name: &'static str, began: SystemTime) -> Self {
@@ -88,6 +107,11 @@ impl TimedSpan {
     /// Sets an attribute to a number; one beyond 63 bits is told as the largest.
     pub fn set_count(&mut self, name: &'static str, value: u64) {
         self.set(name, count(value));
+    }
+
+    /// Sets an attribute to a time in microseconds.
+    pub fn set_time(&mut self, name: &'static str, time: Duration) {
+        self.set_count(name, u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
     /// Tells that something took so long within this span.
@@ -138,8 +162,6 @@ fn count(value: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    use std::time::Duration;
 
     #[test]
     fn a_moment_tells_times_before_and_after_it() {

@@ -9,7 +9,9 @@ use foretoken_orchestrator::Config;
 use foretoken_proto::service_name;
 use foretoken_runtime::{Runtime, RuntimeConfig};
 use foretoken_text::Tokenizer;
-use foretoken_transport::{ChannelConfig, Drain, HealthSwitch, ServerConfig, channel, wait_healthy};
+use foretoken_transport::{
+    ChannelConfig, Drain, HealthSwitch, MeteredChannel, ServerConfig, channel, metered_channel, wait_healthy,
+};
 use foretoken_worker::Host;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -36,6 +38,13 @@ impl Node {
     #[must_use]
     pub fn channel(&self) -> Channel {
         channel(&self.address.to_string(), &ChannelConfig::default()).expect("a socket address is an address")
+    }
+
+    /// A channel to it whose calls count their bytes.
+    #[must_use]
+    pub fn metered_channel(&self) -> MeteredChannel {
+        metered_channel(&self.address.to_string(), &ChannelConfig::default())
+            .expect("a socket address is an address")
     }
 
     /// Waits until it reports SERVING.

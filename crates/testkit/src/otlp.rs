@@ -88,10 +88,10 @@ impl Sink {
         let endpoint = format!("http://{}", listener.local_addr().expect("a bound port"));
         let spans = Arc::new(Mutex::new(Vec::new()));
         let service = TraceServiceServer::new(Collector { spans: Arc::clone(&spans), delay });
-        let serving = Server::builder()
-            .add_service(service)
-            .serve_with_incoming(TcpListenerStream::new(listener));
-        let task = tokio::spawn(async move { serving.await.expect("the collector serves until it is dropped") });
+        let serving =
+            Server::builder().add_service(service).serve_with_incoming(TcpListenerStream::new(listener));
+        let task =
+            tokio::spawn(async move { serving.await.expect("the collector serves until it is dropped") });
         Self { endpoint, spans, task }
     }
 

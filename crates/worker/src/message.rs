@@ -1,7 +1,8 @@
 //! What the bridge and its trace must know of frames and replies, whichever conversation they belong to.
 
 use foretoken_engine::conversation::{
-    Ask, DraftFrame, DraftReply, FrameText, Refusal, RefusalKind, RunEnd, VerifyFrame, VerifyReply, WorkerTimes,
+    Ask, DraftFrame, DraftReply, FrameText, Refusal, RefusalKind, RunEnd, VerifyFrame, VerifyReply,
+    WorkerTimes,
 };
 use foretoken_telemetry::names;
 
@@ -147,7 +148,9 @@ fn account_of(refusal: &Refusal) -> Account<'_> {
     let outcome = match &refusal.kind {
         RefusalKind::Stale { .. } => Outcome::Refused("stale"),
         RefusalKind::NeedPrefix { .. } => Outcome::Refused("need_prefix"),
-        RefusalKind::Overloaded { .. } => Outcome::Failed("OVERLOADED", "a queue is full, or the time budget is over"),
+        RefusalKind::Overloaded { .. } => {
+            Outcome::Failed("OVERLOADED", "a queue is full, or the time budget is over")
+        }
         RefusalKind::Invalid { reason, message, .. } => Outcome::Failed(reason, message),
     };
     Account { seq: refusal.seq, times: None, tokens: 0, outcome: Some(outcome) }

@@ -11,6 +11,7 @@ pub mod output;
 pub mod pool;
 pub mod remote;
 pub mod service;
+pub mod trace;
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -10,7 +10,7 @@ use foretoken_proto::error::{Problem, Reason, from_transport};
 use foretoken_proto::v1;
 use foretoken_proto::v1::orchestrator_server::{Orchestrator, OrchestratorServer};
 use foretoken_proto::{PROTOCOL_VERSION, v1::generate_response::Event as Kind};
-use foretoken_telemetry::propagation;
+use foretoken_telemetry::{names, propagation, rpc};
 use foretoken_transport::{Drain, MapStatus};
 use futures_util::future::try_join_all;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -26,6 +26,7 @@ use crate::args::Config;
 use crate::output::{Event, TextOutput};
 use crate::pool::{Pool, Target};
 use crate::remote::RemoteVerifier;
+use crate::trace;
 
 /// Events on their way to a client. A client that does not read holds up its own request, no other.
 const EVENTS_ON_THE_WAY: usize = 4;
@@ -56,7 +57,7 @@ impl GenerateService {
     }
 
     /// Everything that can be refused, before the first event.
-    async fn prepare(&self, request: v1::GenerateRequest) -> Result<Job, Status> {
+    async fn prepare(&self, request: v1::GenerateRequest, span: &tracing::Span) -> Result<Job, Status> {
         let arrived = Instant::now();
         if self.drain.is_draining() {
             return Err(
@@ -67,11 +68,12 @@ impl GenerateService {
         let target = self.pool.target()?;
         let admitted = admit(request, &target, &self.config)?;
         permit.merge(self.permit(narrow(admitted.samples - 1))?);
-        let span = tracing::Span::current();
-        span.record("request_id", admitted.started.request_id.as_str());
+        span.record(names::REQUEST_ID, admitted.started.request_id.as_str());
+        span.record(names::REQUEST_MODEL, admitted.started.target.as_str());
         let patience = self.config.timeouts.verify;
         let plans = admitted.plans();
-        let opening = try_join_all(plans.into_iter().map(|plan| self.open(plan)));
+        // The sessions are the request's, and outlive its admission.
+        let opening = try_join_all(plans.into_iter().map(|plan| self.open(plan).instrument(span.clone())));
         let samples = tokio::time::timeout(patience, opening).await.map_err(|_| {
             let message = format!("no verifier opened a session within {} ms", patience.as_millis());
             Problem::new(Reason::VerifierTimeout, message).retry_after(Duration::from_secs(1))
@@ -140,10 +142,22 @@ impl Orchestrator for GenerateService {
         &self,
         request: Request<v1::GenerateRequest>,
     ) -> Result<Response<Self::GenerateStream>, Status> {
-        let span = tracing::info_span!("generate", request_id = tracing::field::Empty);
+        let span = tracing::info_span!(
+            "generate",
+            otel.kind = "server",
+            { names::RPC_SYSTEM } = rpc::GRPC,
+            { names::RPC_METHOD } = "foretoken.v1.Orchestrator/Generate",
+            { names::REQUEST_ID } = tracing::field::Empty,
+            { names::REQUEST_MODEL } = tracing::field::Empty,
+        );
         propagation::set_parent(&span, propagation::extract(request.metadata()));
         let deadline = deadline(request.metadata());
-        let job = self.prepare(request.into_inner()).instrument(span.clone()).await?;
+        let admission = tracing::info_span!(parent: &span, "admission");
+        let job = self.prepare(request.into_inner(), &span).instrument(admission).await;
+        let job = job.inspect_err(|status| {
+            let reason = rpc::status_name(status.code());
+            propagation::fail(&span, reason, status.message());
+        })?;
         let (events, stream) = mpsc::channel(EVENTS_ON_THE_WAY);
         tokio::spawn(job.run(events, deadline).instrument(span));
         Ok(Response::new(ReceiverStream::new(stream)))
@@ -167,14 +181,17 @@ impl Job {
         let Self { arrived, permit, target, admitted, samples, pool, drain } = self;
         let Admitted { stops, drafter, started, tells_rounds, .. } = admitted;
         let (prompt_tokens, reproducible) = (started.prompt_tokens, started.reproducible);
+        let count = samples.len();
         let client_gone = events.clone();
         let sample = async |(index, (plan, verifier)): (u32, (Plan, RemoteVerifier))| {
             let detokenizer = target.tokenizer.detokenizer_after(&plan.prompt);
             let mut output = TextOutput::new(detokenizer, stops.clone(), events.clone())
                 .of_sample(index, plan.stop_ids.clone());
-            let mut timeline = tells_rounds.then(Timeline::started);
+            let span = trace::answer_span(index, count);
+            let mut observer = (trace::Rounds::traced(&span), tells_rounds.then(Timeline::started));
             let drafters = Some(pool.drafters(drafter));
-            let outcome = generate(&plan, verifier, drafters, &mut output, &mut timeline).await?;
+            let answer = generate(&plan, verifier, drafters, &mut output, &mut observer);
+            let outcome = answer.instrument(span.clone()).await?;
             tracing::info!(
                 output_tokens = outcome.ledger.output_tokens(),
                 target_passes = outcome.ledger.target_passes(),
@@ -183,10 +200,12 @@ impl Job {
                 sample = index,
                 "answer finished"
             );
+            let (_, timeline) = observer;
             let finished = v1::Finished {
                 rounds: timeline.map(Timeline::into_rounds).unwrap_or_default(),
                 ..finished(&outcome, arrived, prompt_tokens, reproducible)
             };
+            trace::record(&span, &finished, &outcome.ledger);
             send(&events, index, Kind::Finished(finished)).await
         };
         let answer = async {
@@ -210,6 +229,7 @@ impl Job {
         };
         if let Some(problem) = problem {
             tracing::warn!(reason = problem.reason.as_str(), message = problem.message, "answer broken off");
+            propagation::fail(&tracing::Span::current(), problem.reason.as_str(), &problem.message);
             let _unheard = client_gone.send(Err(problem.into())).await;
         }
         drop(permit);
