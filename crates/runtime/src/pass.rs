@@ -22,6 +22,8 @@ pub(crate) struct Passes {
     plan: Vec<(usize, Wish)>,
     /// Where the next plan starts looking, so that no session is always last.
     turn: usize,
+    /// What went by behind the last reply of a pass: charged with the next.
+    uncharged: Duration,
 }
 
 /// How long a pass took and how full it was.
@@ -117,6 +119,7 @@ impl Passes {
         facts: PassFacts,
     ) {
         let mut first_row = 0;
+        let mut charged_until = facts.began + facts.took;
         let frames = traced_frames(&self.plan, sessions);
         for &(index, wish) in &self.plan {
             let session = &mut sessions[index];
@@ -148,9 +151,11 @@ impl Passes {
                     let since_pass = facts.began.elapsed().saturating_sub(facts.took);
                     active.times.batch_wait_us += in_micros(since_pass);
                 }
+                session.charged += std::mem::take(&mut self.uncharged);
                 let (text, position) = (session.text.tokens(), session.first_asked());
                 self.judge.shape(session.shaping.take(), text, first_row, position);
-                let concluded = conclude(&mut self.judge, decoder, session, first_row, config);
+                let concluded =
+                    conclude(&mut self.judge, decoder, session, first_row, config, &mut charged_until);
                 session.shaping = self.judge.unshape();
                 if let Err(error) = concluded {
                     tracing::error!(session = %session.id, %error, "logits are unusable; the session ends");
@@ -159,6 +164,7 @@ impl Passes {
             }
             first_row += wish.logits;
         }
+        self.uncharged += charged_until.elapsed();
     }
 }
 
@@ -199,6 +205,7 @@ fn conclude<D: Decoder>(
     session: &mut Session,
     first_row: usize,
     config: &RuntimeConfig,
+    charged_until: &mut Instant,
 ) -> Result<(), LogitsError> {
     let Some(mut active) = session.active.take() else { return Ok(()) };
     let began = Instant::now();
@@ -211,7 +218,8 @@ fn conclude<D: Decoder>(
             if let Some(top) = *logprobs {
                 judge.add_logprobs(decoder, asked, &mut verdict, top)?;
             }
-            session.charged += active.sampled(began);
+            active.sampled(began);
+            session.charge(charged_until);
             session.verdict(active, verdict);
         }
         (Task::Run { .. }, Role::Verifier { keys, logprobs, .. }) => {
@@ -223,7 +231,8 @@ fn conclude<D: Decoder>(
                 Some(top) => Some(judge.logprobs(decoder, first_row, &sampling, &[token], top)?),
                 None => None,
             };
-            session.charged += active.sampled(began);
+            active.sampled(began);
+            session.charge(charged_until);
             session.run_token(active, token, logprobs);
         }
         (Task::Draft { min_confidence, .. }, Role::Drafter { key }) => {
@@ -237,7 +246,8 @@ fn conclude<D: Decoder>(
                 least: *min_confidence,
             };
             let drafted = judge.draft(decoder, draft)?;
-            session.charged += active.sampled(began);
+            active.sampled(began);
+            session.charge(charged_until);
             match drafted {
                 Some((token, q)) => session.draft_token(active, token, q),
                 None => session.end_draft(active),

@@ -426,6 +426,13 @@ impl Session {
         self.answer(active.seq, Reply::Verify(VerifyReply::Verdict(verdict)));
     }
 
+    /// Charges the session with the time since `until`, which moves on to now.
+    pub(crate) fn charge(&mut self, until: &mut Instant) {
+        let now = Instant::now();
+        self.charged += now.saturating_duration_since(*until);
+        *until = now;
+    }
+
     /// The account of a frame up to now; what it tells of the session's share is told once.
     fn times(&mut self, active: &Active) -> WorkerTimes {
         let charged_us = self.charged.as_micros();
@@ -495,12 +502,11 @@ impl Active {
         }
     }
 
-    /// The newest pass's logits have been used since `began`; returns for how long.
-    pub(crate) fn sampled(&mut self, began: Instant) -> Duration {
+    /// The newest pass's logits have been used since `began`.
+    pub(crate) fn sampled(&mut self, began: Instant) {
         let took = began.elapsed();
         self.times.sampling_us += in_micros(took);
         self.trace.sampled(began, took);
-        took
     }
 }
 

@@ -125,8 +125,16 @@ pub async fn draft_worker_at(address: SocketAddr, source: Source) -> Node {
 /// Starts an orchestrator on a free port over the nodes given.
 pub async fn orchestrator(config: Config, verifiers: &[&Node], draft_workers: &[&Node]) -> Node {
     let addresses = |nodes: &[&Node]| nodes.iter().map(|node| node.address.to_string()).collect();
-    let config =
-        Config { verifiers: addresses(verifiers), draft_workers: addresses(draft_workers), ..config };
+    orchestrator_of(Config {
+        verifiers: addresses(verifiers),
+        draft_workers: addresses(draft_workers),
+        ..config
+    })
+    .await
+}
+
+/// Starts an orchestrator on a free port over the workers that `config` names.
+pub async fn orchestrator_of(config: Config) -> Node {
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     start!(address, service_name::ORCHESTRATOR, |server, listener, drain| {
         foretoken_orchestrator::serve(config, server, listener, drain, std::future::pending())

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use foretoken_runtime::decoder::{Decoder, DecoderError, ModelShape, Row, SessionRows, Slot};
 
@@ -15,6 +16,8 @@ pub struct TableModel {
     slots: HashMap<Slot, (Vec<u32>, usize)>,
     next_slot: u32,
     logits: Vec<f32>,
+    /// What a pass takes, and each of its rows.
+    pace: (Duration, Duration),
 }
 
 impl std::fmt::Debug for TableModel {
@@ -36,7 +39,20 @@ impl TableModel {
             kv_bytes_per_token: 4,
             device: "cpu".into(),
         };
-        Self { shape, table, slots: HashMap::new(), next_slot: 0, logits: Vec::new() }
+        Self {
+            shape,
+            table,
+            slots: HashMap::new(),
+            next_slot: 0,
+            logits: Vec::new(),
+            pace: Default::default(),
+        }
+    }
+
+    /// The same with passes that take so long, and longer by `per_row` for each row.
+    #[must_use]
+    pub fn paced(self, pass: Duration, per_row: Duration) -> Self {
+        Self { pace: (pass, per_row), ..self }
     }
 
     /// The logits of one row, as the decoder hands them out.
@@ -90,6 +106,12 @@ impl Decoder for TableModel {
             if let Some(&token) = rows.tokens.iter().find(|&&token| token as usize >= self.shape.vocab_size) {
                 return Err(DecoderError::Token { token, vocab_size: self.shape.vocab_size });
             }
+        }
+        let rows: usize = batch.iter().map(|rows| rows.tokens.len()).sum();
+        let (pass, per_row) = self.pace;
+        let pause = pass + per_row * u32::try_from(rows).unwrap_or(u32::MAX);
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
         }
         self.logits.clear();
         for rows in batch {
