@@ -75,6 +75,10 @@ impl Decoder for ModelDecoder {
         each!(self, decoder => decoder.judge(sampling, asks))
     }
 
+    fn copied_to_host(&self) -> u64 {
+        each!(self, decoder => decoder.copied_to_host())
+    }
+
     fn row(&self, index: usize) -> Row<'_> {
         each!(self, decoder => decoder.row(index))
     }

@@ -213,7 +213,11 @@ fn rows_are_judged_where_they_lie_and_can_still_be_read() {
     assert!(graph.judge(&sampling, &asks).is_none(), "no pass has run");
     let slot = graph.allocate(8).unwrap();
     graph.forward(&[SessionRows { slot, tokens: &[1, 2, 3, 4], logits: 3 }]).unwrap();
+    assert_eq!(graph.copied_to_host(), 0, "a pass alone brings nothing to the host");
     let judged = graph.judge(&sampling, &asks).unwrap();
+    // A total, p at a token, and one block of weights with its sum.
+    let answers = graph.copied_to_host();
+    assert_eq!(answers, 3 * 8 * (1 + 1 + 1 + 512));
     for (ask, judged) in asks.iter().zip(judged) {
         let p = Distribution::from_logits(host_row(&graph, ask.row), &sampling).unwrap();
         match ask.drafted {
@@ -224,8 +228,10 @@ fn rows_are_judged_where_they_lie_and_can_still_be_read() {
             None => assert_eq!(judged.token, p.draw(ask.coin)),
         }
     }
+    assert_eq!(graph.copied_to_host() - answers, 3 * 64 * 4, "all rows come in one copy");
     let slot = reference.allocate(8).unwrap();
     reference.forward(&[SessionRows { slot, tokens: &[1, 2, 3, 4], logits: 3 }]).unwrap();
+    assert_eq!(reference.copied_to_host(), 0);
     assert!(reference.judge(&sampling, &asks).is_none(), "rows in host memory are read");
 }
 

@@ -140,6 +140,12 @@ pub trait Decoder: Send + 'static {
         None
     }
 
+    /// Bytes copied from the device's memory to the host's since the decoder was made: rows that were read and what
+    /// [`judge`](Self::judge) needed. 0 for one whose rows lie in host memory.
+    fn copied_to_host(&self) -> u64 {
+        0
+    }
+
     /// The `index`-th row asked for in the last pass, counted over the batch in its order.
     ///
     /// # Panics

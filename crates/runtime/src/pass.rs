@@ -68,6 +68,7 @@ impl Passes {
                 }
             }
         }
+        stats.copied_to_host.store(decoder.copied_to_host(), Ordering::Relaxed);
         stats.busy_us.fetch_add(micros(began), Ordering::Relaxed);
         true
     }

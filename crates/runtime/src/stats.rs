@@ -13,6 +13,7 @@ pub struct Stats {
     pub(crate) rows: AtomicU64,
     pub(crate) shared_passes: AtomicU64,
     pub(crate) busy_us: AtomicU64,
+    pub(crate) copied_to_host: AtomicU64,
     pub(crate) stale_frames: AtomicU64,
     pub(crate) repeated_frames: AtomicU64,
     pub(crate) queue_wait_us: Histogram<16>,
@@ -30,6 +31,7 @@ impl Default for Stats {
             rows: AtomicU64::new(0),
             shared_passes: AtomicU64::new(0),
             busy_us: AtomicU64::new(0),
+            copied_to_host: AtomicU64::new(0),
             stale_frames: AtomicU64::new(0),
             repeated_frames: AtomicU64::new(0),
             queue_wait_us: Histogram::new(&TIME_BOUNDS_US),
@@ -55,6 +57,8 @@ pub struct StatsSnapshot {
     pub shared_passes: u64,
     /// Time spent in passes and sampling, microseconds.
     pub busy_us: u64,
+    /// Bytes copied from the device's memory to the host's for logits and what follows from them; 0 on the CPU.
+    pub copied_to_host: u64,
     /// Frames of an old epoch.
     pub stale_frames: u64,
     /// Frames that came more than once.
@@ -80,6 +84,7 @@ impl Stats {
             rows: self.rows.load(Ordering::Relaxed),
             shared_passes: self.shared_passes.load(Ordering::Relaxed),
             busy_us: self.busy_us.load(Ordering::Relaxed),
+            copied_to_host: self.copied_to_host.load(Ordering::Relaxed),
             stale_frames: self.stale_frames.load(Ordering::Relaxed),
             repeated_frames: self.repeated_frames.load(Ordering::Relaxed),
             queue_wait_us: self.queue_wait_us.snapshot(),

@@ -63,6 +63,7 @@ async fn sessions_share_passes_and_none_exceeds_the_budget() {
     assert_eq!((stats.pass_us.count(), stats.pass_sessions.count()), (stats.passes, stats.passes));
     assert_eq!(stats.queue_wait_us.count(), 8, "a frame waits once");
     // Passes of four sessions or more are in the buckets above two.
+    until("what came to the host is told", || runtime.stats().copied_to_host == stats.passes);
     let (shared, full) = (stats.pass_sessions, passes.iter().filter(|fed| fed.len() >= 3).count());
     assert_eq!(shared.buckets[2..].iter().sum::<u64>(), full as u64, "{shared:?}");
 }

@@ -17,6 +17,8 @@ use candle_core::{D, DType, Result, Tensor};
 use foretoken_acceptance::Sampling;
 use foretoken_runtime::decoder::{RowAnswer, RowAsk};
 
+use super::copied::Copied;
+
 /// Tokens of a block: near the square root of a large vocabulary, which makes what is sent the least.
 const BLOCK: usize = 512;
 
@@ -25,6 +27,7 @@ pub(super) fn judge(
     logits: &Tensor,
     sampling: &Sampling,
     asks: &[RowAsk<'_>],
+    host: &Copied,
 ) -> Result<Option<Vec<RowAnswer>>> {
     let truncated = sampling.top_k() > 0 || sampling.top_p() < 1.0 || sampling.min_p() > 0.0;
     if asks.is_empty() || logits.device().is_metal() || (truncated && !sampling.is_greedy()) {
@@ -32,18 +35,22 @@ pub(super) fn judge(
     }
     let rows: Vec<u32> = asks.iter().map(|ask| ask.row as u32).collect();
     let rows = logits.index_select(&Tensor::from_vec(rows, asks.len(), logits.device())?, 0)?;
-    if sampling.is_greedy() { greedy(&rows, asks) } else { sampled(&rows, sampling.temperature(), asks) }
+    if sampling.is_greedy() {
+        greedy(&rows, asks, host)
+    } else {
+        sampled(&rows, sampling.temperature(), asks, host)
+    }
 }
 
 /// p is all on the likeliest token, so it is also the residual of every q: there is no other.
-fn greedy(logits: &Tensor, asks: &[RowAsk<'_>]) -> Result<Option<Vec<RowAnswer>>> {
+fn greedy(logits: &Tensor, asks: &[RowAsk<'_>], host: &Copied) -> Result<Option<Vec<RowAnswer>>> {
     let (_, vocabulary) = logits.dims2()?;
     let peaks = logits.max_keepdim(1)?;
     let ids = Tensor::arange(0, vocabulary as u32, logits.device())?.broadcast_as(logits.shape())?;
     let beyond = Tensor::new(u32::MAX, logits.device())?.broadcast_as(logits.shape())?;
-    let best = logits.broadcast_eq(&peaks)?.where_cond(&ids, &beyond)?.min(1)?.to_vec1::<u32>()?;
+    let best = host.vector::<u32>(&logits.broadcast_eq(&peaks)?.where_cond(&ids, &beyond)?.min(1)?)?;
     // A maximum may pass a NaN by; a sum does not.
-    let sums = logits.broadcast_sub(&peaks)?.exp()?.sum(1)?.to_vec1::<f32>()?;
+    let sums = host.vector::<f32>(&logits.broadcast_sub(&peaks)?.exp()?.sum(1)?)?;
     if sums.iter().any(|sum| !sum.is_finite()) {
         return Ok(None);
     }
@@ -58,7 +65,12 @@ fn greedy(logits: &Tensor, asks: &[RowAsk<'_>]) -> Result<Option<Vec<RowAnswer>>
     Ok(Some(judged.collect()))
 }
 
-fn sampled(logits: &Tensor, temperature: f64, asks: &[RowAsk<'_>]) -> Result<Option<Vec<RowAnswer>>> {
+fn sampled(
+    logits: &Tensor,
+    temperature: f64,
+    asks: &[RowAsk<'_>],
+    host: &Copied,
+) -> Result<Option<Vec<RowAnswer>>> {
     let (count, vocabulary) = logits.dims2()?;
     let logits = logits.to_dtype(DType::F64)?;
     let scale = (1.0 / temperature).min(f64::MAX);
@@ -79,7 +91,8 @@ fn sampled(logits: &Tensor, temperature: f64, asks: &[RowAsk<'_>]) -> Result<Opt
     let residual =
         residual.pad_with_zeros(1, 0, blocks * BLOCK - vocabulary)?.reshape((count, blocks, BLOCK))?;
     // One copy to the host for all that is small.
-    let small = Tensor::cat(&[totals, p.gather(&ids, 1)?, residual.sum(D::Minus1)?], 1)?.to_vec2::<f64>()?;
+    let small = Tensor::cat(&[totals, p.gather(&ids, 1)?, residual.sum(D::Minus1)?], 1)?;
+    let small = host.rows::<f64>(&small)?;
 
     let mut picks = Vec::with_capacity(count);
     for (row, ask) in small.iter().zip(asks) {
@@ -93,7 +106,7 @@ fn sampled(logits: &Tensor, temperature: f64, asks: &[RowAsk<'_>]) -> Result<Opt
     let chosen: Vec<u32> =
         picks.iter().enumerate().map(|(i, pick)| (i * blocks + pick.index) as u32).collect();
     let chosen = Tensor::from_vec(chosen, count, p.device())?;
-    let chosen = residual.reshape((count * blocks, BLOCK))?.index_select(&chosen, 0)?.to_vec2::<f64>()?;
+    let chosen = host.rows::<f64>(&residual.reshape((count * blocks, BLOCK))?.index_select(&chosen, 0)?)?;
 
     let judged = asks.iter().enumerate().map(|(i, ask)| {
         let within = pick(&chosen[i], picks[i].left);
@@ -190,6 +203,10 @@ mod tests {
         (tied[vocabulary / 3], tied[vocabulary - 1]) = (13.0, 13.0);
         rows[0][vocabulary / 2] = f32::NEG_INFINITY;
         rows
+    }
+
+    fn judge(logits: &Tensor, sampling: &Sampling, asks: &[RowAsk<'_>]) -> Result<Option<Vec<RowAnswer>>> {
+        super::judge(logits, sampling, asks, &Copied::default())
     }
 
     fn tensor(rows: &[Vec<f32>]) -> Tensor {
@@ -292,5 +309,24 @@ mod tests {
                 assert!(judge(&tensor(&masked), &sampling, &ask(0)).unwrap().is_none());
             }
         }
+    }
+
+    #[test]
+    fn what_comes_to_the_host_is_counted_and_is_far_less_than_the_rows() {
+        let (count, vocabulary) = (6, 1300);
+        let logits = tensor(&rows(count, vocabulary));
+        let asks: Vec<_> = (0..count)
+            .map(|row| RowAsk { row, drafted: Some((3, Proposal::OneHot(3))), coin: 0.5 })
+            .collect();
+        let copied = |sampling| {
+            let host = Copied::default();
+            super::judge(&logits, &sampling, &asks, &host).unwrap().unwrap();
+            host.bytes()
+        };
+        // A token and a sum a row.
+        assert_eq!(copied(Sampling::GREEDY), 8 * count as u64);
+        // A total, p at one token, the sums of three blocks, and the weights of one.
+        let sampled = Sampling::new(1.0, 0, 1.0, 0.0).unwrap();
+        assert_eq!(copied(sampled), 8 * (1 + 1 + 3 + BLOCK as u64) * count as u64);
     }
 }

@@ -14,6 +14,7 @@
 //! run on a GPU of either kind, and nothing is measured there.
 
 mod cache;
+mod copied;
 mod judge;
 mod linear;
 mod model;
@@ -24,6 +25,7 @@ use crate::slots::Slots;
 use crate::weights::Weights;
 use cache::GraphCache;
 use candle_core::{Device, Tensor};
+use copied::Copied;
 use foretoken_acceptance::Sampling;
 use foretoken_runtime::decoder::{
     Decoder, DecoderError, ModelShape, Row, RowAnswer, RowAsk, SessionRows, Slot,
@@ -42,6 +44,7 @@ pub struct GraphDecoder {
     logits: Option<Tensor>,
     /// The same on the host, once anyone has read one.
     read: OnceLock<Vec<f32>>,
+    copied: Copied,
 }
 
 impl GraphDecoder {
@@ -54,7 +57,14 @@ impl GraphDecoder {
     ) -> Result<Self, candle_core::Error> {
         let model = GraphModel::upload(weights, ropes, device)?;
         shape.weight_bytes = model.bytes();
-        Ok(Self { shape, model, slots: Slots::default(), logits: None, read: OnceLock::new() })
+        Ok(Self {
+            shape,
+            model,
+            slots: Slots::default(),
+            logits: None,
+            read: OnceLock::new(),
+            copied: Copied::default(),
+        })
     }
 }
 
@@ -98,10 +108,14 @@ impl Decoder for GraphDecoder {
     }
 
     fn judge(&self, sampling: &Sampling, asks: &[RowAsk<'_>]) -> Option<Vec<RowAnswer>> {
-        judge::judge(self.logits.as_ref()?, sampling, asks).unwrap_or_else(|error| {
+        judge::judge(self.logits.as_ref()?, sampling, asks, &self.copied).unwrap_or_else(|error| {
             tracing::warn!(%error, "the device did not judge its rows; they are read instead");
             None
         })
+    }
+
+    fn copied_to_host(&self) -> u64 {
+        self.copied.bytes()
     }
 
     fn row(&self, index: usize) -> Row<'_> {
@@ -115,7 +129,7 @@ impl GraphDecoder {
     /// whoever samples from them refuses.
     fn fetch(&self) -> Vec<f32> {
         let Some(logits) = &self.logits else { return Vec::new() };
-        logits.flatten_all().and_then(|rows| rows.to_vec1()).unwrap_or_else(|error| {
+        logits.flatten_all().and_then(|rows| self.copied.vector(&rows)).unwrap_or_else(|error| {
             tracing::error!(%error, "logits could not be read from the device");
             vec![f32::NAN; logits.elem_count()]
         })

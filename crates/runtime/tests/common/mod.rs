@@ -141,6 +141,11 @@ impl Decoder for Watched {
         Ok(())
     }
 
+    /// A byte for each pass, as it were.
+    fn copied_to_host(&self) -> u64 {
+        self.log.passes().len() as u64
+    }
+
     fn row(&self, index: usize) -> Row<'_> {
         Row::Host(&self.rows[index])
     }

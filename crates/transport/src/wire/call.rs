@@ -61,6 +61,11 @@ impl CallBytes {
         self.0.connection.get()
     }
 
+    /// Whether there are other clones of it.
+    pub(super) fn is_held_elsewhere(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     /// Says which connection carries it.
     pub(super) fn left_on(&self, connection: &Arc<WireConnection>) {
         // The first is right: a body leaves once.

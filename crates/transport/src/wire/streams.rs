@@ -36,10 +36,13 @@ impl Waiting {
         calls.push_back((key, call));
     }
 
-    /// Whose body begins like this.
+    /// Whose body begins like this: of those that somebody will ask after before others, because a session opened
+    /// again begins like the one whose Open never left.
     fn claim(&self, first: &[u8]) -> Option<CallBytes> {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = calls.iter().position(|(key, _)| key.starts_with(first))?;
+        let alike = || calls.iter().enumerate().filter(|(_, (key, _))| key.starts_with(first));
+        let asked_after = alike().find(|(_, (_, call))| call.is_held_elsewhere());
+        let (index, _) = asked_after.or_else(|| alike().next())?;
         calls.remove(index).map(|(_, call)| call)
     }
 }

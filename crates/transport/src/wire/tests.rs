@@ -244,6 +244,19 @@ fn streams_of_nobody_and_bytes_that_are_no_http2_are_the_rest() {
 }
 
 #[test]
+fn a_call_made_again_is_not_taken_for_the_one_that_never_left() {
+    let mut hand = Hand::new();
+    let again = CallBytes::default();
+    hand.waiting.enter(b"open", CallBytes::default());
+    hand.waiting.enter(b"open", again.clone());
+    for stream in [1, 3] {
+        hand.up(HEADERS, 4, stream, b"headers");
+        hand.up(DATA, 0, stream, b"open");
+    }
+    assert_eq!(again.own().up, 9 + 4, "the first stream is whose call is asked after");
+}
+
+#[test]
 fn a_call_that_nobody_asks_after_pays_for_itself() {
     let mut hand = Hand::new();
     let (asked, unasked) = (CallBytes::default(), CallBytes::default());
