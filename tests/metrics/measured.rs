@@ -16,6 +16,9 @@ use crate::exposition::Page;
 /// Positions of the test clusters' KV caches.
 pub(crate) const KV_TOKENS: &str = "4096";
 
+/// The n-gram table of the default model.
+const TABLE: &str = "SmolLM2-135M-Instruct";
+
 /// A service that logs JSON and serves its metrics on a free port. Dropping it kills it.
 pub(crate) struct Measured {
     child: Child,
@@ -102,7 +105,8 @@ impl Cluster {
         let model = test_model();
         let verifier = ["--model", &model.to_string_lossy(), "--kv-tokens", KV_TOKENS];
         let verifier = Measured::start("target-verifier", &[&verifier, args].concat());
-        let draft_worker = Measured::start("draft-worker", &[&["--model", "ngram"], args].concat());
+        let draft_worker =
+            Measured::start("draft-worker", &[&["--model", "ngram", "--ngram-table", TABLE], args].concat());
         let workers = ["--verifiers", &verifier.address, "--draft-workers", &draft_worker.address];
         let orchestrator = Measured::start("orchestrator", &[&workers, args].concat());
         let cluster = Self { orchestrator, draft_worker, verifier };

@@ -236,12 +236,12 @@ impl Job {
         };
         if let Some(problem) = problem {
             metrics.broken_off(problem.reason);
-            let (reason, message) = (problem.reason.as_str(), &problem.message);
+            let (reason, detail) = (problem.reason.as_str(), &problem.message);
             if problem.reason == Reason::Cancelled {
-                tracing::info!(reason, message, "answer broken off");
+                tracing::info!(reason, detail, "answer broken off");
             } else {
-                tracing::warn!(reason, message, "answer broken off");
-                propagation::fail(&tracing::Span::current(), reason, message);
+                tracing::warn!(reason, detail, "answer broken off");
+                propagation::fail(&tracing::Span::current(), reason, detail);
             }
             let _unheard = client_gone.send(Err(problem.into())).await;
         }
