@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use foretoken_proto::v1;
-use foretoken_telemetry::metrics::{Service, names};
+use foretoken_telemetry::metrics::{Metric, Service, names};
+use foretoken_testkit::client::Answer;
 use foretoken_tests::process::until;
 
+use crate::exposition::Page;
 use crate::measured::{Cluster, KV_TOKENS, request};
 
 #[test]
@@ -40,9 +42,13 @@ fn metrics_add_up_to_what_clients_were_told() {
     assert_eq!(page.sum(names::NUM_JUDGED_TOKENS.name), told(|ledger| ledger.judged.into()));
     assert_eq!(page.sum(names::TARGET_PASSES.name), told(|ledger| ledger.target_passes.into()));
     assert_eq!(page.sum(names::SAVED_PASSES.name), told(|ledger| ledger.saved_passes as u64));
+    per_position(&page, &answers);
+    in_time(&page, &answers);
     let bytes = |link, direction| {
         page.value(names::PAYLOAD_BYTES.name, &[(names::LINK, link), (names::DIRECTION, direction)])
     };
+    let wire = page.sum(names::WIRE_BYTES.name);
+    assert!(wire > page.sum(names::PAYLOAD_BYTES.name), "headers and frames come on top: {wire}");
     assert_eq!(bytes("draft", "up"), told(|ledger| ledger.draft_bytes_up));
     assert_eq!(bytes("draft", "down"), told(|ledger| ledger.draft_bytes_down));
     assert_eq!(bytes("verify", "up"), told(|ledger| ledger.verify_bytes_up));
@@ -59,7 +65,9 @@ fn metrics_add_up_to_what_clients_were_told() {
     let ttft = told(|ledger| ledger.ttft_us) * 1e-6;
     let measured = page.sum(&format!("{}_sum", names::TIME_TO_FIRST_TOKEN.name));
     assert!((measured - ttft).abs() < 1e-5 * finished, "{measured} and {ttft}");
-    assert_eq!(page.value(names::DRAFTER_ANSWERS.name, &[(names::DRAFTER, "none")]), 1.0);
+    let by_table = answers.iter().filter(|answer| answer.finished.drafter == "ngram+table").count() as f64;
+    assert!(by_table >= 2.0, "somebody drafted");
+    assert_eq!(page.value(names::DRAFTER_ANSWERS.name, &[(names::DRAFTER, "ngram+table")]), by_table);
     assert_eq!(page.sum(names::DRAFTER_ANSWERS.name), finished);
     assert_eq!(page.value(names::WORKERS_READY.name, &[(names::ROLE, "verifier")]), 1.0);
     assert_eq!(page.value(names::WORKERS_CONFIGURED.name, &[(names::ROLE, "draft_worker")]), 1.0);
@@ -69,6 +77,46 @@ fn metrics_add_up_to_what_clients_were_told() {
     for metric in names::ALL.iter().filter(|metric| metric.service == Service::Orchestrator) {
         assert!(page.names().contains(&metric.name), "{} is declared and not there", metric.name);
     }
+}
+
+/// Σ over positions is the whole, position by position.
+fn per_position(page: &Page, answers: &[Answer]) {
+    let positions = || answers.iter().flat_map(|answer| answer.ledger().positions.iter().enumerate());
+    let longest = positions().map(|(index, _)| index + 1).max().unwrap();
+    for index in 0..longest {
+        let told = |count: fn(&v1::Position) -> u32| {
+            positions()
+                .filter(|&(at, _)| at == index)
+                .map(|(_, position)| f64::from(count(position)))
+                .sum::<f64>()
+        };
+        let place = [(names::POSITION, &*index.to_string())];
+        let value = |metric: Metric| page.value(metric.name, &place);
+        assert_eq!(value(names::NUM_DRAFT_TOKENS_PER_POS), told(|position| position.drafted), "{index}");
+        assert_eq!(value(names::NUM_ACCEPTED_TOKENS_PER_POS), told(|position| position.accepted), "{index}");
+    }
+    assert_eq!(page.sum(names::NUM_DRAFT_TOKENS_PER_POS.name), page.sum(names::NUM_DRAFT_TOKENS.name));
+    assert_eq!(page.sum(names::NUM_ACCEPTED_TOKENS_PER_POS.name), page.sum(names::NUM_ACCEPTED_TOKENS.name));
+}
+
+/// Stages add up to the wall time, gain less loss to what the answers were told, and rounds are all there.
+fn in_time(page: &Page, answers: &[Answer]) {
+    let told =
+        |seconds: fn(&v1::Ledger) -> f64| answers.iter().map(|answer| seconds(answer.ledger())).sum::<f64>();
+    let close = |name: &str, measured: f64, told: f64| {
+        assert!((measured - told).abs() < 2e-6 * answers.len() as f64, "{name}: {measured} and {told}");
+    };
+    let sum = |metric: Metric| page.sum(metric.name);
+    close("wall", sum(names::STAGE_SECONDS), told(|ledger| ledger.wall_us as f64 * 1e-6));
+    let gain = sum(names::GAIN_SECONDS) - sum(names::LOSS_SECONDS);
+    close("gain", gain, told(|ledger| ledger.gain_seconds.unwrap_or_default()));
+    close("gain", gain, sum(names::PLAIN_SECONDS) - sum(names::STAGE_SECONDS));
+    let charged = page.value(names::CAPACITY_SECONDS.name, &[(names::ROLE, "verifier")]);
+    close("charged", charged, told(|ledger| ledger.verify_charged_us as f64 * 1e-6));
+    assert!(sum(names::PLAIN_STEP) > 0.0 && charged > 0.0);
+    let rounds = |kind| page.value(&format!("{}_count", names::ROUND.name), &[(names::KIND, kind)]);
+    assert_eq!(rounds("prefill"), answers.len() as f64);
+    assert_eq!(rounds("block"), sum(names::NUM_DRAFTS));
 }
 
 #[test]

@@ -55,7 +55,10 @@ impl Prometheus {
         let address = address.unwrap_or_else(|| panic!("prometheus did not listen: {said:#?}"));
         // A full pipe would stop it.
         std::thread::spawn(move || log.for_each(drop));
-        Self { child, address, _data: data }
+        let prometheus = Self { child, address, _data: data };
+        let ready = || get(&prometheus.address, "/-/ready").0 == 200;
+        assert!(until(Duration::from_secs(30), ready), "prometheus is not ready");
+        prometheus
     }
 
     /// The value of the one series that answers a query; none if there is none yet.

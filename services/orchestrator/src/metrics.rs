@@ -1,10 +1,12 @@
-//! What the orchestrator tells of itself as metrics: one call per request and per answer, nothing per token.
+//! What the orchestrator tells of itself as metrics: one call per request, round and answer, nothing per token.
+
+mod ledger;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use foretoken_engine::generate::{FinishReason, Outcome};
-use foretoken_engine::ledger::Ledger;
+use foretoken_engine::generate::{FinishReason, Observer, Outcome};
+use foretoken_engine::ledger::{Ledger, Round};
 use foretoken_proto::error::{Reason, reason_of};
 use foretoken_telemetry::metrics::{Counter, Histogram, KeyValue, names};
 use tokio::sync::Semaphore;
@@ -12,6 +14,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use crate::pool::Pool;
+use ledger::LedgerMetrics;
 
 /// Reasons for which speculation is off that are no [`Reason`]: the round loop's own, the watch's, and what gRPC says.
 const OFF_REASONS: [&str; 12] = [
@@ -38,20 +41,13 @@ pub(crate) struct Metrics {
     success: Counter<u64>,
     failures: Counter<u64>,
     prompt_tokens: Counter<u64>,
-    tokens: Counter<u64>,
-    drafts: Counter<u64>,
-    draft_tokens: Counter<u64>,
-    accepted_tokens: Counter<u64>,
-    judged_tokens: Counter<u64>,
-    overlap: Counter<f64>,
-    target_passes: Counter<u64>,
-    saved_passes: Counter<u64>,
-    payload_bytes: Counter<u64>,
     speculation_off: Counter<u64>,
     drafters: Counter<u64>,
     time_to_first_token: Histogram<f64>,
     time_per_output_token: Histogram<f64>,
     e2e_latency: Histogram<f64>,
+    rounds: Histogram<f64>,
+    ledger: LedgerMetrics,
 }
 
 impl Metrics {
@@ -72,20 +68,13 @@ impl Metrics {
             success: names::REQUEST_SUCCESS.counter(),
             failures: names::REQUEST_FAILURES.counter(),
             prompt_tokens: names::PROMPT_TOKENS.counter(),
-            tokens: names::GENERATION_TOKENS.counter(),
-            drafts: names::NUM_DRAFTS.counter(),
-            draft_tokens: names::NUM_DRAFT_TOKENS.counter(),
-            accepted_tokens: names::NUM_ACCEPTED_TOKENS.counter(),
-            judged_tokens: names::NUM_JUDGED_TOKENS.counter(),
-            overlap: names::OVERLAP.amount(),
-            target_passes: names::TARGET_PASSES.counter(),
-            saved_passes: names::SAVED_PASSES.counter(),
-            payload_bytes: names::PAYLOAD_BYTES.counter(),
             speculation_off: names::SPECULATION_OFF.counter(),
             drafters: names::DRAFTER_ANSWERS.counter(),
             time_to_first_token: names::TIME_TO_FIRST_TOKEN.histogram(),
             time_per_output_token: names::TIME_PER_OUTPUT_TOKEN.histogram(),
             e2e_latency: names::E2E_LATENCY.histogram(),
+            rounds: names::ROUND.histogram(),
+            ledger: LedgerMetrics::new(),
         };
         metrics.begin_at_zero();
         metrics
@@ -103,7 +92,6 @@ impl Metrics {
             self.success.add(0, &[KeyValue::new(names::FINISH_REASON, finish_reason(finish))]);
         }
         self.prompt_tokens.add(0, &[]);
-        self.ledger(&Ledger::default());
     }
 
     /// A request was refused before its first event.
@@ -132,32 +120,24 @@ impl Metrics {
         if after_first > 0 {
             self.time_per_output_token.record(seconds(wall) / f64::from(after_first), &[]);
         }
-        self.ledger(&outcome.ledger);
+        self.ledger.enter(&outcome.ledger);
     }
 
-    fn ledger(&self, ledger: &Ledger) {
-        let origins = [
-            ("accepted", ledger.accepted),
-            ("repair", ledger.repair),
-            ("bonus", ledger.bonus),
-            ("plain", ledger.plain),
-        ];
-        for (origin, tokens) in origins {
-            self.tokens.add(tokens.into(), &[KeyValue::new(names::ORIGIN, origin)]);
-        }
-        self.drafts.add(ledger.blocks.into(), &[]);
-        self.draft_tokens.add(ledger.drafted.into(), &[]);
-        self.accepted_tokens.add(ledger.accepted.into(), &[]);
-        self.judged_tokens.add(ledger.judged.into(), &[]);
-        self.overlap.add(ledger.overlap_sum, &[]);
-        self.target_passes.add(ledger.target_passes().into(), &[]);
-        self.saved_passes.add(u64::try_from(ledger.saved_passes()).unwrap_or_default(), &[]);
-        for (link, traffic) in [("draft", ledger.draft), ("verify", ledger.verify)] {
-            for (direction, bytes) in [("up", traffic.up), ("down", traffic.down)] {
-                let labels = [KeyValue::new(names::LINK, link), KeyValue::new(names::DIRECTION, direction)];
-                self.payload_bytes.add(bytes, &labels);
-            }
-        }
+    /// Tells the rounds of one answer as they end.
+    pub(crate) fn rounds(&self) -> RoundTimes {
+        RoundTimes(self.rounds.clone())
+    }
+}
+
+/// Records how long rounds take.
+#[derive(Debug)]
+pub(crate) struct RoundTimes(Histogram<f64>);
+
+impl Observer for RoundTimes {
+    fn round_ends(&mut self, round: Option<&Round>, _ledger: &Ledger) {
+        let Some(round) = round else { return };
+        let took = round.ended.saturating_duration_since(round.began);
+        self.0.record(seconds(took), &[KeyValue::new(names::KIND, round.kind.name())]);
     }
 }
 

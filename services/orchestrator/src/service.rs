@@ -194,7 +194,8 @@ impl Job {
             let mut output = TextOutput::new(detokenizer, stops.clone(), events.clone())
                 .of_sample(index, plan.stop_ids.clone());
             let span = trace::answer_span(index, count);
-            let mut observer = (trace::Rounds::traced(&span), tells_rounds.then(Timeline::started));
+            let told = (metrics.rounds(), tells_rounds.then(Timeline::started));
+            let mut observer = (trace::Rounds::traced(&span), told);
             let drafters = Some(pool.drafters(drafter));
             let answer = generate(&plan, verifier, drafters, &mut output, &mut observer);
             let outcome = answer.instrument(span.clone()).await?;
@@ -207,7 +208,7 @@ impl Job {
                 "answer finished"
             );
             metrics.finished(&outcome, arrived, prompt_tokens);
-            let (_, timeline) = observer;
+            let (_, (_, timeline)) = observer;
             let finished = v1::Finished {
                 rounds: timeline.map(Timeline::into_rounds).unwrap_or_default(),
                 ..finished(&outcome, arrived, prompt_tokens, reproducible)

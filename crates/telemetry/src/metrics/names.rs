@@ -80,6 +80,7 @@ metrics! {
         TARGET_PASSES = "foretoken_target_passes_total", Counter, "{pass}", [], "Passes of the target model that committed tokens";
         SAVED_PASSES = "foretoken_saved_passes_total", Counter, "{pass}", [], "Passes that plain decoding would have needed on top";
         PAYLOAD_BYTES = "foretoken_payload_bytes_total", Counter, "By", [LINK, DIRECTION], "Encoded messages between the orchestrator and its workers";
+        WIRE_BYTES = "foretoken_wire_bytes_total", Counter, "By", [LINK, DIRECTION], "What the connections carried for them: frames, headers and their part of what belongs to no request";
         SPECULATION_OFF = "foretoken_speculation_off_total", Counter, "{event}", [REASON], "Times that an answer fell back to plain decoding although speculation was wanted";
         DRAFTER_ANSWERS = "foretoken_drafter_answers_total", Counter, "{answer}", [DRAFTER], "Finished answers, by what drafted at their end";
         STAGE_SECONDS = "foretoken_stage_seconds_total", Counter, "s", [STAGE], "Time from first to last token, by what it was spent on; the stages add up to all of it";
