@@ -28,6 +28,12 @@ macro_rules! reasons {
                 match self { $(Reason::$name => $text,)* }
             }
 
+            /// The reason that stands so in `ErrorInfo.reason`, or `OTHER`: text that a peer cannot choose.
+            #[must_use]
+            pub fn known(text: &str) -> &'static str {
+                Self::ALL.iter().map(|reason| reason.as_str()).find(|&known| known == text).unwrap_or("OTHER")
+            }
+
             /// The gRPC code.
             #[must_use]
             pub fn code(self) -> Code {
@@ -188,5 +194,6 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), Reason::ALL.len());
+        assert_eq!((Reason::known("KV_FULL"), Reason::known("kv_full")), ("KV_FULL", "OTHER"));
     }
 }

@@ -222,6 +222,12 @@ impl Runtime {
         self.stats.snapshot()
     }
 
+    /// The counters themselves, for whoever reads them again and again. They do not keep the model's thread alive.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Stats> {
+        Arc::clone(&self.stats)
+    }
+
     /// Opens a session that judges blocks and decodes plainly.
     ///
     /// # Errors

@@ -21,5 +21,5 @@ mod traced;
 pub use config::{Limits, RuntimeConfig, StartError};
 pub use handle::{DraftSession, Ended, Event, OpenError, QueueFull, Runtime, VerifySession};
 pub use histogram::{COUNT_BOUNDS, HistogramSnapshot, TIME_BOUNDS_US};
-pub use stats::{Stats, StatsSnapshot};
+pub use stats::{PassObserver, Stats, StatsSnapshot};
 pub use traced::{MAX_TRACED_PASSES, MAX_TRACED_PEERS, Origin, TracedPass};

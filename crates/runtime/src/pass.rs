@@ -45,6 +45,7 @@ impl Passes {
         stats: &Stats,
     ) -> bool {
         self.plan(sessions, config);
+        stats.waiting.store(self.left_waiting(sessions), Ordering::Relaxed);
         if self.plan.is_empty() {
             return false;
         }
@@ -53,12 +54,7 @@ impl Passes {
         let rows: usize = self.plan.iter().map(|(_, wish)| wish.rows).sum();
         let facts =
             PassFacts { began, took: began.elapsed(), rows: rows as u32, sessions: self.plan.len() as u32 };
-        stats.passes.fetch_add(1, Ordering::Relaxed);
-        stats.rows.fetch_add(rows as u64, Ordering::Relaxed);
-        stats.shared_passes.fetch_add(u64::from(self.plan.len() > 1), Ordering::Relaxed);
-        stats.pass_us.record(in_micros(facts.took));
-        stats.pass_rows.record(rows as u64);
-        stats.pass_sessions.record(self.plan.len() as u64);
+        stats.passed(facts.took, rows, self.plan.len());
         match outcome {
             Ok(()) => self.hand_out(decoder, sessions, config, stats, facts),
             Err(error) => {
@@ -103,6 +99,13 @@ impl Passes {
         }
     }
 
+    /// Sessions whose frame has been in no pass yet and is not in this one.
+    fn left_waiting(&self, sessions: &[Session]) -> usize {
+        let new = |session: &Session| session.active.as_ref().is_some_and(|active| active.times.passes == 0);
+        let planned = self.plan.iter().filter(|&&(index, _)| new(&sessions[index])).count();
+        sessions.iter().filter(|session| new(session)).count() - planned
+    }
+
     /// All sessions that are not over, beginning with another one each time.
     fn in_turn<'a>(&self, sessions: &'a [Session]) -> impl Iterator<Item = usize> + use<'a> {
         let turn = self.turn;
@@ -130,7 +133,7 @@ impl Passes {
                 if active.times.passes == 0 {
                     let waited = facts.began.saturating_duration_since(active.since);
                     active.times.queue_us = in_micros(waited);
-                    stats.queue_wait_us.record(active.times.queue_us);
+                    stats.waited(active.times.queue_us);
                 }
                 active.times.model_us += in_micros(facts.took);
                 active.times.passes += 1;

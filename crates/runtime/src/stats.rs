@@ -1,6 +1,9 @@
 //! Counters of a runtime, readable while it runs.
 
+use std::fmt::Debug;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::histogram::{COUNT_BOUNDS, Histogram, HistogramSnapshot, TIME_BOUNDS_US};
 
@@ -8,6 +11,7 @@ use crate::histogram::{COUNT_BOUNDS, Histogram, HistogramSnapshot, TIME_BOUNDS_U
 #[derive(Debug)]
 pub struct Stats {
     pub(crate) sessions: AtomicUsize,
+    pub(crate) waiting: AtomicUsize,
     pub(crate) kv_used: AtomicUsize,
     pub(crate) passes: AtomicU64,
     pub(crate) rows: AtomicU64,
@@ -16,16 +20,28 @@ pub struct Stats {
     pub(crate) copied_to_host: AtomicU64,
     pub(crate) stale_frames: AtomicU64,
     pub(crate) repeated_frames: AtomicU64,
-    pub(crate) queue_wait_us: Histogram<16>,
-    pub(crate) pass_us: Histogram<16>,
-    pub(crate) pass_rows: Histogram<11>,
-    pub(crate) pass_sessions: Histogram<11>,
+    queue_wait_us: Histogram<16>,
+    pass_us: Histogram<16>,
+    pass_rows: Histogram<11>,
+    pass_sessions: Histogram<11>,
+    observer: OnceLock<Box<dyn PassObserver>>,
+}
+
+/// Is told what happens as it happens, on the model's thread: it must be quick and must not block.
+///
+/// For histograms that have their own buckets; everything else can be read from [`Stats`] at any time.
+pub trait PassObserver: Debug + Send + Sync {
+    /// A frame waited so long for the first pass that it was in.
+    fn waited(&self, queue: Duration);
+    /// A pass took so long, without sampling, and had so many rows and sessions.
+    fn passed(&self, took: Duration, rows: usize, sessions: usize);
 }
 
 impl Default for Stats {
     fn default() -> Self {
         Self {
             sessions: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
             kv_used: AtomicUsize::new(0),
             passes: AtomicU64::new(0),
             rows: AtomicU64::new(0),
@@ -38,6 +54,7 @@ impl Default for Stats {
             pass_us: Histogram::new(&TIME_BOUNDS_US),
             pass_rows: Histogram::new(&COUNT_BOUNDS),
             pass_sessions: Histogram::new(&COUNT_BOUNDS),
+            observer: OnceLock::new(),
         }
     }
 }
@@ -47,6 +64,8 @@ impl Default for Stats {
 pub struct StatsSnapshot {
     /// Sessions held, those in their grace time included.
     pub sessions: usize,
+    /// Sessions whose frame waits for its first pass, at the start of the last one.
+    pub waiting: usize,
     /// Positions reserved in the KV cache.
     pub kv_used: usize,
     /// Passes made.
@@ -74,11 +93,36 @@ pub struct StatsSnapshot {
 }
 
 impl Stats {
+    /// Has `observer` told of everything from now on. The first one stays; later ones are dropped.
+    pub fn observe(&self, observer: Box<dyn PassObserver>) {
+        let _first_one_stays = self.observer.set(observer);
+    }
+
+    pub(crate) fn waited(&self, queue_us: u64) {
+        self.queue_wait_us.record(queue_us);
+        if let Some(observer) = self.observer.get() {
+            observer.waited(Duration::from_micros(queue_us));
+        }
+    }
+
+    pub(crate) fn passed(&self, took: Duration, rows: usize, sessions: usize) {
+        self.passes.fetch_add(1, Ordering::Relaxed);
+        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+        self.shared_passes.fetch_add(u64::from(sessions > 1), Ordering::Relaxed);
+        self.pass_us.record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        self.pass_rows.record(rows as u64);
+        self.pass_sessions.record(sessions as u64);
+        if let Some(observer) = self.observer.get() {
+            observer.passed(took, rows, sessions);
+        }
+    }
+
     /// Reads all counters.
     #[must_use]
     pub fn snapshot(&self) -> StatsSnapshot {
         StatsSnapshot {
             sessions: self.sessions.load(Ordering::Relaxed),
+            waiting: self.waiting.load(Ordering::Relaxed),
             kv_used: self.kv_used.load(Ordering::Relaxed),
             passes: self.passes.load(Ordering::Relaxed),
             rows: self.rows.load(Ordering::Relaxed),

@@ -3,12 +3,16 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use common::{
     Watched, draft_open, drafts, keys, logits, reply, text, until, until_passes, verify_open, warm,
 };
 use foretoken_acceptance::Distribution;
 use foretoken_engine::conversation::{Ask, Block, DraftReply, VerifyFrame, VerifyReply};
-use foretoken_runtime::{Event, Runtime, RuntimeConfig, VerifySession};
+use foretoken_runtime::{Event, PassObserver, Runtime, RuntimeConfig, VerifySession};
 
 fn block(text: foretoken_engine::conversation::FrameText, tokens: &[u32]) -> VerifyFrame {
     VerifyFrame { text, ask: Ask::Block(Block { tokens: tokens.to_vec(), q: None }) }
@@ -268,4 +272,57 @@ async fn a_peer_that_reads_nothing_loses_its_session() {
             Event::Ended(ended) => break assert!(!format!("{ended:?}").is_empty()),
         }
     }
+}
+
+/// Sums what it is told.
+#[derive(Debug, Default)]
+struct Told {
+    waits: AtomicUsize,
+    passes: AtomicUsize,
+    rows: AtomicUsize,
+    sessions: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Telling(Arc<Told>);
+
+impl PassObserver for Telling {
+    fn waited(&self, _queue: Duration) {
+        self.0.waits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn passed(&self, _took: Duration, rows: usize, sessions: usize) {
+        self.0.passes.fetch_add(1, Ordering::Relaxed);
+        self.0.rows.fetch_add(rows, Ordering::Relaxed);
+        self.0.sessions.fetch_add(sessions, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn an_observer_is_told_every_pass_and_who_waits_is_counted() {
+    let (decoder, log) = Watched::new();
+    // Room for one session's block in a pass.
+    let config = RuntimeConfig { row_budget: 6, ..RuntimeConfig::default() };
+    let runtime = Runtime::start(decoder, &config).unwrap();
+    let told = Arc::new(Told::default());
+    runtime.counters().observe(Box::new(Telling(Arc::clone(&told))));
+    let mut sessions = Vec::new();
+    for index in 0..3 {
+        sessions.push(runtime.open_verify(verify_open(&format!("s{index}"), &[0], 50)).await.unwrap());
+    }
+    log.gate(Some(0));
+    for session in &sessions {
+        session.send(block(text(1, 0, &[0], 1), &[1, 2, 3, 4, 5])).unwrap();
+    }
+    // The first may have been alone when its pass began; in the second pass one of the other two waits.
+    log.gate(Some(1));
+    until("one session waits", || runtime.stats().waiting == 1);
+    log.gate(None);
+    for session in &mut sessions {
+        assert!(matches!(reply(session.next()).await, VerifyReply::Verdict(_)));
+    }
+    until("nobody waits", || runtime.stats().waiting == 0);
+    let (seen, stats) = (|count: &AtomicUsize| count.load(Ordering::Relaxed) as u64, runtime.stats());
+    assert_eq!((seen(&told.passes), seen(&told.rows)), (stats.passes, stats.rows));
+    assert_eq!((seen(&told.waits), seen(&told.sessions)), (3, stats.pass_sessions.sum));
 }

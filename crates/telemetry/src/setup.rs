@@ -1,26 +1,41 @@
 //! Installs the process's subscriber and takes it down again.
 
-use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
-use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, Tracer};
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, SpanExporter as SpanExport, Tracer,
+};
 use thiserror::Error;
 use tracing::{Level, Subscriber};
 use tracing_opentelemetry::OpenTelemetryLayer;
-use tracing_subscriber::filter::{EnvFilter, Targets};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Layer, Registry};
 
-use crate::config::{LogFormat, TelemetryConfig};
+use crate::config::{MetricsExporter, TelemetryConfig};
+use crate::logs;
+use crate::metrics::Metrics;
 
-/// Longest that [`TelemetryGuard::shutdown`] waits for the last spans to leave.
+/// Longest that [`TelemetryGuard::shutdown`] waits for the last spans to leave, and longest that one batch may take.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
+
+/// Spans that wait for the collector, at most: a few MiB. A request has one span per round and call, so this is some
+/// seconds of a busy service; with the collector down the newest are dropped.
+const SPAN_QUEUE: usize = 8192;
+
+/// Spans of one export: far below gRPC's default limit of 4 MiB per message.
+const SPAN_BATCH: usize = 512;
+
+/// Longest that a span waits for others before it is sent.
+const SPAN_DELAY: Duration = Duration::from_secs(2);
 
 /// Our crates' targets all begin so; the exported trace holds nothing else.
 pub(crate) const OUR_TARGETS: &str = "foretoken";
@@ -48,8 +63,19 @@ pub enum TelemetryError {
         source: opentelemetry_otlp::ExporterBuildError,
     },
     /// The exporter's connection lives on the process's tokio runtime, and there is none here.
-    #[error("traces can be exported only from inside a tokio runtime")]
+    #[error("traces and metrics can be exported only from inside a tokio runtime")]
     NoRuntime,
+    /// The address for scrapes cannot be listened at.
+    #[error("metrics cannot be served at {address}: {source}; choose another address with --metrics-listen")]
+    MetricsListen {
+        /// What was asked for.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The collection of metrics cannot be set up.
+    #[error("metrics cannot be collected: {0}")]
+    Metrics(String),
     /// Something else in this process has installed a subscriber already.
     #[error("telemetry is already set up in this process: {0}")]
     AlreadySet(#[from] tracing_subscriber::util::TryInitError),
@@ -59,56 +85,72 @@ pub enum TelemetryError {
 #[derive(Debug)]
 #[must_use = "the last spans are lost unless the guard is kept and shut down"]
 pub struct TelemetryGuard {
-    /// `None` when nothing is exported.
-    provider: Option<SdkTracerProvider>,
+    /// `None` when no traces are exported.
+    traces: Option<SdkTracerProvider>,
+    /// `None` when metrics are neither exported nor served.
+    metrics: Option<Metrics>,
 }
 
 impl TelemetryGuard {
-    /// Sends the spans still waiting, for at most five seconds. Call it after the server has drained.
+    /// Where metrics are served, if they are.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().and_then(Metrics::address)
+    }
+
+    /// Sends the spans and metrics still waiting, for at most five seconds each, and closes the metrics' port. Call it
+    /// after the server has drained.
     ///
     /// A collector that does not answer is worth a warning and nothing more.
     pub async fn shutdown(self) {
-        let Some(provider) = self.provider else { return };
-        // The provider blocks its thread until the exporter, which needs this runtime, has answered.
-        let flush = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(FLUSH_LIMIT));
-        match tokio::time::timeout(FLUSH_LIMIT, flush).await {
-            Ok(Ok(Ok(()))) => {}
-            Ok(Ok(Err(error))) => tracing::warn!(%error, "the last spans were not exported"),
-            Ok(Err(error)) => tracing::warn!(%error, "the span flush ended early"),
-            Err(_) => tracing::warn!(limit = ?FLUSH_LIMIT, "the last spans were not exported in time"),
+        if let Some(traces) = self.traces {
+            flush("spans", move || traces.shutdown_with_timeout(FLUSH_LIMIT)).await;
+        }
+        if let Some(metrics) = self.metrics {
+            let provider = metrics.stop().await;
+            flush("metrics", move || provider.shutdown_with_timeout(FLUSH_LIMIT)).await;
         }
     }
 }
 
-/// Sets up logs on standard error and, if an endpoint is given, the export of traces.
+async fn flush(what: &str, shutdown: impl FnOnce() -> OTelSdkResult + Send + 'static) {
+    // The provider blocks its thread until the exporter, which needs this runtime, has answered.
+    let flush = tokio::task::spawn_blocking(shutdown);
+    match tokio::time::timeout(FLUSH_LIMIT, flush).await {
+        Ok(Ok(Ok(()))) => {}
+        Ok(Ok(Err(error))) => tracing::warn!(%error, "the last {what} were not exported"),
+        Ok(Err(error)) => tracing::warn!(%error, "the flush of {what} ended early"),
+        Err(_) => tracing::warn!(limit = ?FLUSH_LIMIT, "the last {what} were not exported in time"),
+    }
+}
+
+/// Sets up logs on standard error; if an endpoint is given, the export of traces and metrics; and if an address for
+/// them is given, the scraping of metrics.
 ///
 /// Standard output is left alone: it belongs to a command's result. Call it once per process.
 pub fn init(config: &TelemetryConfig) -> Result<TelemetryGuard, TelemetryError> {
     if !(0.0..=1.0).contains(&config.sample_ratio) {
         return Err(TelemetryError::SampleRatio(config.sample_ratio));
     }
-    let log_layer = log_layer(config)?;
-    let provider = config.otlp_endpoint.as_deref().map(|endpoint| provider(endpoint, config)).transpose()?;
-    let trace_layer = provider.as_ref().map(|provider| trace_layer(provider.tracer(OUR_TARGETS)));
+    let log_layer = logs::layer(config, std::io::stderr)?;
+    let endpoint = config.otlp_endpoint.as_deref();
+    let traces = endpoint.map(|endpoint| provider(endpoint, config)).transpose()?;
+    let trace_layer = traces.as_ref().map(|provider| trace_layer(provider.tracer(OUR_TARGETS)));
+    let pushed_to = endpoint.filter(|_| config.metrics_exporter == MetricsExporter::Otlp);
+    let metrics = Metrics::start(pushed_to, config.metrics_listen, resource(config))?;
 
     // Our own code propagates without the global (see `propagation`); this serves libraries that look there.
     opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
     tracing_subscriber::registry().with(log_layer).with(trace_layer).try_init()?;
     // Spans whose times are told (see `timed`) ask no subscriber.
-    if let Some(provider) = &provider {
+    if let Some(provider) = &traces {
         opentelemetry::global::set_tracer_provider(provider.clone());
     }
-    Ok(TelemetryGuard { provider })
-}
-
-fn log_layer(config: &TelemetryConfig) -> Result<Box<dyn Layer<Registry> + Send + Sync>, TelemetryError> {
-    let filter = EnvFilter::try_new(&config.log_filter)
-        .map_err(|source| TelemetryError::LogFilter { value: config.log_filter.clone(), source })?;
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    Ok(match config.log_format {
-        LogFormat::Text => layer.with_ansi(std::io::stderr().is_terminal()).with_filter(filter).boxed(),
-        LogFormat::Json => layer.json().with_filter(filter).boxed(),
-    })
+    let guard = TelemetryGuard { traces, metrics };
+    if let Some(address) = guard.metrics_address() {
+        tracing::info!(%address, "serving /metrics");
+    }
+    Ok(guard)
 }
 
 fn provider(endpoint: &str, config: &TelemetryConfig) -> Result<SdkTracerProvider, TelemetryError> {
@@ -120,13 +162,26 @@ fn provider(endpoint: &str, config: &TelemetryConfig) -> Result<SdkTracerProvide
         .with_timeout(FLUSH_LIMIT)
         .build()
         .map_err(|source| TelemetryError::Endpoint { endpoint: endpoint.to_owned(), source })?;
-    // The batch processor has a thread and a bounded queue of its own: a slow collector drops spans, and a
-    // request never waits for it.
     Ok(SdkTracerProvider::builder()
-        .with_batch_exporter(exporter)
+        .with_span_processor(batches(exporter))
         .with_sampler(sampler(config.sample_ratio))
-        .with_resource(Resource::builder().with_service_name(config.service_name).build())
+        .with_resource(resource(config))
         .build())
+}
+
+/// Sends spans in batches, from a thread and a bounded queue of its own: a slow collector drops spans, and a request
+/// never waits for it.
+fn batches(exporter: impl SpanExport + 'static) -> BatchSpanProcessor {
+    let limits = BatchConfigBuilder::default()
+        .with_max_queue_size(SPAN_QUEUE)
+        .with_max_export_batch_size(SPAN_BATCH)
+        .with_scheduled_delay(SPAN_DELAY)
+        .build();
+    BatchSpanProcessor::builder(exporter).with_batch_config(limits).build()
+}
+
+fn resource(config: &TelemetryConfig) -> Resource {
+    Resource::builder().with_service_name(config.service_name).build()
 }
 
 /// The first service of a request decides; all others follow, so a trace is whole or absent.
@@ -153,6 +208,13 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Condvar, Mutex};
+    use std::time::Instant;
+
+    use opentelemetry::trace::Tracer as _;
+    use opentelemetry_sdk::trace::SpanData;
+
     use super::*;
 
     fn config() -> TelemetryConfig {
@@ -181,9 +243,51 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_address_for_scrapes_that_is_taken_is_named() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let metrics_listen = Some(taken.local_addr().unwrap());
+        let error = init(&TelemetryConfig { metrics_listen, ..config() }).unwrap_err().to_string();
+        assert!(error.contains(&metrics_listen.unwrap().to_string()), "{error}");
+        assert!(error.contains("--metrics-listen"), "{error}");
+    }
+
+    #[tokio::test]
     async fn a_bad_endpoint_is_named() {
         let error = provider("not a url", &config()).unwrap_err();
         assert!(error.to_string().starts_with("OTLP endpoint \"not a url\" cannot be used"), "{error}");
+    }
+
+    /// Takes nothing until it is let go.
+    #[derive(Debug, Clone, Default)]
+    struct Stuck {
+        gate: Arc<(Mutex<bool>, Condvar)>,
+        exported: Arc<AtomicUsize>,
+    }
+
+    impl SpanExport for Stuck {
+        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+            let (open, opened) = &*self.gate;
+            drop(opened.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
+            self.exported.fetch_add(batch.len(), Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_stuck_collector_holds_up_nobody_and_takes_bounded_memory() {
+        let exporter = Stuck::default();
+        let provider = SdkTracerProvider::builder().with_span_processor(batches(exporter.clone())).build();
+        let tracer = provider.tracer("test");
+        let began = Instant::now();
+        let spans = 4 * SPAN_QUEUE;
+        (0..spans).for_each(|_| drop(tracer.start("lost")));
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        let (open, opened) = &*exporter.gate;
+        *open.lock().unwrap() = true;
+        opened.notify_all();
+        provider.shutdown_with_timeout(FLUSH_LIMIT).unwrap();
+        let kept = exporter.exported.load(Ordering::Relaxed);
+        assert!((SPAN_QUEUE..=SPAN_QUEUE + SPAN_BATCH).contains(&kept), "{kept} of {spans}");
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -196,7 +300,7 @@ mod tests {
         let provider = provider(&endpoint, &config()).unwrap();
         let subscriber = tracing_subscriber::registry().with(trace_layer(provider.tracer("test")));
         tracing::subscriber::with_default(subscriber, || drop(tracing::info_span!("lost").entered()));
-        let guard = TelemetryGuard { provider: Some(provider) };
+        let guard = TelemetryGuard { traces: Some(provider), metrics: None };
         tokio::time::timeout(FLUSH_LIMIT + Duration::from_secs(1), guard.shutdown()).await.unwrap();
     }
 }

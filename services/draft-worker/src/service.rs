@@ -10,8 +10,8 @@ use foretoken_proto::v1::draft_worker_server::{DraftWorker, DraftWorkerServer};
 use foretoken_telemetry::names;
 use foretoken_transport::{Drain, MapStatus};
 use foretoken_worker::{
-    ReplyStream, bridge, check_tokenizer, first_open, in_session_span, open_problem, record_open,
-    tokenizer_chunks,
+    ReplyStream, WorkerMetrics, bridge, check_tokenizer, first_open, in_session_span, open_problem,
+    record_open, tokenizer_chunks,
 };
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
@@ -30,17 +30,23 @@ pub struct DraftService {
     max_message_bytes: usize,
     /// Sessions that drafting without weights may still open; a model's runtime counts its own.
     ngram_sessions: Arc<Semaphore>,
+    metrics: WorkerMetrics,
 }
 
 impl DraftService {
     /// A service over `source`.
     #[must_use]
     pub fn new(source: Source, drain: Drain, max_message_bytes: usize) -> Self {
-        let sessions = match &source {
+        let room = match &source {
             Source::Ngram(ngram) => ngram.limits.max_sessions,
             Source::Model(_) => 0,
         };
-        Self { source, drain, max_message_bytes, ngram_sessions: Arc::new(Semaphore::new(sessions)) }
+        let ngram_sessions = Arc::new(Semaphore::new(room));
+        let metrics = match &source {
+            Source::Ngram(_) => WorkerMetrics::of_sessions(&ngram_sessions),
+            Source::Model(host) => WorkerMetrics::of_runtime(&host.runtime),
+        };
+        Self { source, drain, max_message_bytes, ngram_sessions, metrics }
     }
 
     /// The generated server, with the message limit set and its own refusals worded like ours.
@@ -120,6 +126,7 @@ impl DraftWorker for DraftService {
         let (metadata, _, incoming) = request.into_parts();
         in_session_span(names::SPAN_DRAFT_SESSION, METHOD, &metadata, self.open(incoming))
             .await
+            .inspect_err(|status| self.metrics.refused(status))
             .map(Response::new)
     }
 }

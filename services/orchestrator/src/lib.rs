@@ -7,6 +7,7 @@
 pub mod account;
 pub mod admission;
 mod args;
+mod metrics;
 pub mod output;
 pub mod pool;
 pub mod remote;

@@ -165,6 +165,22 @@ impl Pool {
             .retry_after(std::time::Duration::from_secs(1))
     }
 
+    /// Reads how many workers of each role are ready, and how many there are; nothing once the pool is gone.
+    pub(crate) fn readiness(&self) -> impl Fn() -> std::vec::IntoIter<(&'static str, usize, usize)> + use<> {
+        let inner = Arc::downgrade(&self.0);
+        let count = |workers: &[Arc<Worker>]| workers.iter().filter(|worker| worker.is_ready()).count();
+        move || {
+            let roles = inner.upgrade().map(|inner| {
+                let (verifiers, draft_workers) = (&inner.verifiers, &inner.draft_workers);
+                vec![
+                    ("verifier", count(verifiers), verifiers.len()),
+                    ("draft_worker", count(draft_workers), draft_workers.len()),
+                ]
+            });
+            roles.unwrap_or_default().into_iter()
+        }
+    }
+
     /// What Describe says of the workers.
     #[must_use]
     pub fn states(&self) -> (Vec<v1::WorkerState>, Vec<v1::WorkerState>) {

@@ -23,6 +23,7 @@ use tracing::Instrument;
 use crate::account::{Timeline, finished};
 use crate::admission::{Admitted, MAX_SAMPLES, admit};
 use crate::args::Config;
+use crate::metrics::Metrics;
 use crate::output::{Event, TextOutput};
 use crate::pool::{Pool, Target};
 use crate::remote::RemoteVerifier;
@@ -39,6 +40,7 @@ pub struct GenerateService {
     drain: Drain,
     requests: Arc<Semaphore>,
     max_message_bytes: usize,
+    metrics: Arc<Metrics>,
 }
 
 impl GenerateService {
@@ -46,7 +48,8 @@ impl GenerateService {
     #[must_use]
     pub fn new(config: Config, pool: Pool, drain: Drain, max_message_bytes: usize) -> Self {
         let requests = Arc::new(Semaphore::new(config.max_requests));
-        Self { config, pool, drain, requests, max_message_bytes }
+        let metrics = Arc::new(Metrics::new(&pool, &requests));
+        Self { config, pool, drain, requests, max_message_bytes, metrics }
     }
 
     /// The generated server, with the message limit set and its own refusals worded like ours.
@@ -86,6 +89,7 @@ impl GenerateService {
             samples,
             pool: self.pool.clone(),
             drain: self.drain.clone(),
+            metrics: Arc::clone(&self.metrics),
         })
     }
 
@@ -155,6 +159,7 @@ impl Orchestrator for GenerateService {
         let admission = tracing::info_span!(parent: &span, "admission");
         let job = self.prepare(request.into_inner(), &span).instrument(admission).await;
         let job = job.inspect_err(|status| {
+            self.metrics.refused(status);
             let reason = rpc::status_name(status.code());
             propagation::fail(&span, reason, status.message());
         })?;
@@ -174,11 +179,12 @@ struct Job {
     samples: Vec<(Plan, RemoteVerifier)>,
     pool: Pool,
     drain: Drain,
+    metrics: Arc<Metrics>,
 }
 
 impl Job {
     async fn run(self, events: mpsc::Sender<Event>, deadline: Option<Instant>) {
-        let Self { arrived, permit, target, admitted, samples, pool, drain } = self;
+        let Self { arrived, permit, target, admitted, samples, pool, drain, metrics } = self;
         let Admitted { stops, drafter, started, tells_rounds, .. } = admitted;
         let (prompt_tokens, reproducible) = (started.prompt_tokens, started.reproducible);
         let count = samples.len();
@@ -188,7 +194,8 @@ impl Job {
             let mut output = TextOutput::new(detokenizer, stops.clone(), events.clone())
                 .of_sample(index, plan.stop_ids.clone());
             let span = trace::answer_span(index, count);
-            let mut observer = (trace::Rounds::traced(&span), tells_rounds.then(Timeline::started));
+            let told = (metrics.rounds(), tells_rounds.then(Timeline::started));
+            let mut observer = (trace::Rounds::traced(&span), told);
             let drafters = Some(pool.drafters(drafter));
             let answer = generate(&plan, verifier, drafters, &mut output, &mut observer);
             let outcome = answer.instrument(span.clone()).await?;
@@ -200,7 +207,8 @@ impl Job {
                 sample = index,
                 "answer finished"
             );
-            let (_, timeline) = observer;
+            metrics.finished(&outcome, arrived, prompt_tokens);
+            let (_, (_, timeline)) = observer;
             let finished = v1::Finished {
                 rounds: timeline.map(Timeline::into_rounds).unwrap_or_default(),
                 ..finished(&outcome, arrived, prompt_tokens, reproducible)
@@ -220,16 +228,22 @@ impl Job {
             }
         };
         let problem = tokio::select! {
-            answer = answer => answer.err().and_then(problem),
-            () = client_gone.closed() => None,
+            answer = answer => answer.err().map(problem),
+            () = client_gone.closed() => Some(client_cancelled()),
             () = at_deadline => Some(Problem::new(Reason::DeadlineExceeded, "the request's deadline passed")),
             () = drain.expired() => {
                 Some(Problem::new(Reason::Draining, "the time to drain is over; what was emitted is exact, ask again for the rest"))
             }
         };
         if let Some(problem) = problem {
-            tracing::warn!(reason = problem.reason.as_str(), message = problem.message, "answer broken off");
-            propagation::fail(&tracing::Span::current(), problem.reason.as_str(), &problem.message);
+            metrics.broken_off(problem.reason);
+            let (reason, detail) = (problem.reason.as_str(), &problem.message);
+            if problem.reason == Reason::Cancelled {
+                tracing::info!(reason, detail, "answer broken off");
+            } else {
+                tracing::warn!(reason, detail, "answer broken off");
+                propagation::fail(&tracing::Span::current(), reason, detail);
+            }
             let _unheard = client_gone.send(Err(problem.into())).await;
         }
         drop(permit);
@@ -241,11 +255,16 @@ async fn send(events: &mpsc::Sender<Event>, sample: u32, kind: Kind) -> Result<(
     events.send(Ok(event)).await.map_err(|_| foretoken_engine::generate::ClientGone.into())
 }
 
-/// What the client is told of an answer that could not be finished; nothing if there is no client.
-fn problem(error: GenerateError) -> Option<Problem> {
+/// Nobody reads it, but logs and metrics tell it.
+fn client_cancelled() -> Problem {
+    Problem::new(Reason::Cancelled, "the client went away")
+}
+
+/// What the client is told of an answer that could not be finished.
+fn problem(error: GenerateError) -> Problem {
     let text = error.to_string();
-    let problem = match error {
-        GenerateError::ClientGone(_) => return None,
+    match error {
+        GenerateError::ClientGone(_) => client_cancelled(),
         GenerateError::VerifierLost(link) => Problem::new(Reason::VerifierLost, text)
             .with("cause", link.reason)
             .retry_after(Duration::from_secs(1)),
@@ -256,8 +275,7 @@ fn problem(error: GenerateError) -> Option<Problem> {
             Problem::new(Reason::VerifierRefused, text).with("cause", reason)
         }
         GenerateError::VerifierProtocol(_) => Problem::new(Reason::VerifierProtocol, text),
-    };
-    Some(problem)
+    }
 }
 
 /// The deadline in the call's `grpc-timeout`: up to eight digits and a unit.

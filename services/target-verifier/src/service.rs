@@ -7,8 +7,8 @@ use foretoken_proto::v1::target_verifier_server::{TargetVerifier, TargetVerifier
 use foretoken_telemetry::names;
 use foretoken_transport::{Drain, MapStatus};
 use foretoken_worker::{
-    Host, ReplyStream, bridge, check_tokenizer, first_open, in_session_span, open_problem, record_open,
-    tokenizer_chunks,
+    Host, ReplyStream, WorkerMetrics, bridge, check_tokenizer, first_open, in_session_span, open_problem,
+    record_open, tokenizer_chunks,
 };
 use tonic::{Request, Response, Status, Streaming};
 
@@ -21,13 +21,15 @@ pub struct VerifierService {
     host: Host,
     drain: Drain,
     max_message_bytes: usize,
+    metrics: WorkerMetrics,
 }
 
 impl VerifierService {
     /// A service over `host`.
     #[must_use]
     pub fn new(host: Host, drain: Drain, max_message_bytes: usize) -> Self {
-        Self { host, drain, max_message_bytes }
+        let metrics = WorkerMetrics::of_runtime(&host.runtime);
+        Self { host, drain, max_message_bytes, metrics }
     }
 
     /// The generated server, with the message limit set and its own refusals worded like ours.
@@ -75,5 +77,6 @@ impl TargetVerifier for VerifierService {
             Ok(Response::new(bridge(session, incoming, self.drain.clone())))
         })
         .await
+        .inspect_err(|status| self.metrics.refused(status))
     }
 }

@@ -122,6 +122,8 @@ impl Process {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.kill_on_drop(true);
+        // One address cannot serve the metrics of several processes.
+        command.env_remove(foretoken_telemetry::METRICS_LISTEN_VAR);
         #[cfg(unix)]
         command.process_group(0);
         let mut inner = command.spawn()?;

@@ -150,7 +150,7 @@ impl<S: DrafterSource> Drafting<S> {
     /// The drafter failed: decode plainly and open another, at once if this one ever answered. One that opens and
     /// then keeps silent would otherwise cost a time-out for every token.
     pub(super) fn lost(&mut self, error: LinkError, at_token: usize) {
-        tracing::warn!(reason = %error.reason, message = %error.message, at_token, "drafter lost; decoding plainly");
+        tracing::warn!(reason = %error.reason, detail = %error.message, at_token, "drafter lost; decoding plainly");
         self.close();
         if self.answered {
             self.note_off(error, at_token);

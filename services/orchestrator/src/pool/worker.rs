@@ -107,7 +107,7 @@ impl Worker {
             tracing::warn!(
                 worker = self.address,
                 reason = fit.reason,
-                message = fit.message,
+                detail = fit.message,
                 "worker not ready"
             );
         }
