@@ -1,5 +1,7 @@
 //! Whole requests over an in-process cluster.
 
+use std::sync::Arc;
+
 use foretoken_draft_worker::Source;
 use foretoken_orchestrator::Config;
 use foretoken_proto::v1;
@@ -8,7 +10,7 @@ use foretoken_telemetry::names;
 use foretoken_testkit::client::{generate, ids_request};
 use foretoken_testkit::cluster::{Cluster, host, ngram};
 use foretoken_testkit::otlp::SeenSpan;
-use foretoken_testkit::table::{TableModel, random_table};
+use foretoken_testkit::table::{Table, TableModel, random_table};
 use foretoken_testkit::vocabulary::letters;
 use foretoken_worker::Host;
 
@@ -17,10 +19,17 @@ use crate::shape::Trace;
 
 const VOCAB: usize = 8;
 
-fn table(name: &str, seed: u64) -> Host {
+fn model(name: &str, table: Table) -> Host {
     let tokenizer = letters(VOCAB, false).unwrap();
-    let model = TableModel::new(name, VOCAB, 4096, random_table(seed, VOCAB, 0));
-    host(model, &tokenizer, &RuntimeConfig::default())
+    host(TableModel::new(name, VOCAB, 4096, table), &tokenizer, &RuntimeConfig::default())
+}
+
+/// Says the alphabet over and over, mostly: what an n-gram drafter can guess, and sometimes wrongly.
+fn alphabet() -> Table {
+    Arc::new(|text| {
+        let next = text.last().map_or(0, |&token| (token as usize + 1) % VOCAB);
+        (0..VOCAB).map(|id| if id == next { 0.79 } else { 0.03 }).collect()
+    })
 }
 
 async fn whole(request_id: &str) -> Vec<SeenSpan> {
@@ -31,14 +40,15 @@ async fn whole(request_id: &str) -> Vec<SeenSpan> {
 #[test]
 fn an_answer_is_one_trace_of_the_right_shape() {
     collected(async {
-        for source in [Source::Model(table("draft", 2)), ngram()] {
-            let cluster = Cluster::start(table("target", 1), vec![source], Config::default()).await;
+        let by_model = (random_table(1, VOCAB, 0), Source::Model(model("draft", random_table(2, VOCAB, 0))));
+        for (target, source) in [by_model, (alphabet(), ngram())] {
+            let cluster = Cluster::start(model("target", target), vec![source], Config::default()).await;
             for rule in [v1::Rule::Token, v1::Rule::Block, v1::Rule::Gumbel] {
                 let request = v1::GenerateRequest {
                     draft_len: Some(3),
                     rule: rule.into(),
                     sampling: Some(v1::Sampling { temperature: 1.0, ..v1::Sampling::default() }),
-                    ..ids_request(&[0, 1, 2, 3, 0, 1, 2], 48)
+                    ..ids_request(&[0, 1, 2, 3, 4, 5, 6, 7, 0, 1], 48)
                 };
                 let answer = generate(&cluster.orchestrator, request).await.unwrap();
                 assert!(answer.ledger().blocks > 0, "{:?}", answer.ledger());
@@ -52,7 +62,8 @@ fn an_answer_is_one_trace_of_the_right_shape() {
 #[test]
 fn an_answer_without_a_drafter_is_a_trace_too() {
     collected(async {
-        let cluster = Cluster::start(table("target", 1), vec![], Config::default()).await;
+        let cluster =
+            Cluster::start(model("target", random_table(1, VOCAB, 0)), vec![], Config::default()).await;
         let request = v1::GenerateRequest { draft_len: Some(0), ..ids_request(&[0, 1], 12) };
         let answer = generate(&cluster.orchestrator, request).await.unwrap();
         let trace = trace_of_request(&answer.started.request_id).await;

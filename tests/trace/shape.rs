@@ -102,19 +102,28 @@ impl<'a> Trace<'a> {
     fn check_ledger(&self, ledger: &v1::Ledger) {
         let root = self.root();
         for (name, value) in [
-            (names::INPUT_TOKENS, i64::from(ledger.prompt_tokens)),
-            (names::OUTPUT_TOKENS, i64::from(ledger.output_tokens)),
-            (names::TOKENS_ACCEPTED, i64::from(ledger.accepted)),
-            (names::TOKENS_REPAIR, i64::from(ledger.repair)),
-            (names::TOKENS_BONUS, i64::from(ledger.bonus)),
-            (names::TOKENS_PLAIN, i64::from(ledger.plain)),
-            (names::DRAFTED, i64::from(ledger.drafted)),
-            (names::TARGET_PASSES, i64::from(ledger.target_passes)),
-            (names::SAVED_PASSES, i64::from(ledger.saved_passes)),
-            (names::DRAFT_BYTES_UP, i64::try_from(ledger.draft_bytes_up).unwrap()),
-            (names::DRAFT_BYTES_DOWN, i64::try_from(ledger.draft_bytes_down).unwrap()),
-            (names::VERIFY_BYTES_UP, i64::try_from(ledger.verify_bytes_up).unwrap()),
-            (names::VERIFY_BYTES_DOWN, i64::try_from(ledger.verify_bytes_down).unwrap()),
+            (names::INPUT_TOKENS, ledger.prompt_tokens.into()),
+            (names::OUTPUT_TOKENS, ledger.output_tokens.into()),
+            (names::TOKENS_ACCEPTED, ledger.accepted.into()),
+            (names::TOKENS_REPAIR, ledger.repair.into()),
+            (names::TOKENS_BONUS, ledger.bonus.into()),
+            (names::TOKENS_PLAIN, ledger.plain.into()),
+            (names::DRAFTED, ledger.drafted.into()),
+            (names::JUDGED, ledger.judged.into()),
+            (names::TARGET_PASSES, ledger.target_passes.into()),
+            (names::SAVED_PASSES, ledger.saved_passes.into()),
+            (names::DRAFT_BYTES_UP, count(ledger.draft_bytes_up)),
+            (names::DRAFT_BYTES_DOWN, count(ledger.draft_bytes_down)),
+            (names::VERIFY_BYTES_UP, count(ledger.verify_bytes_up)),
+            (names::VERIFY_BYTES_DOWN, count(ledger.verify_bytes_down)),
+            (names::DRAFT_WIRE_UP, count(ledger.draft_wire_up)),
+            (names::DRAFT_WIRE_DOWN, count(ledger.draft_wire_down)),
+            (names::VERIFY_WIRE_UP, count(ledger.verify_wire_up)),
+            (names::VERIFY_WIRE_DOWN, count(ledger.verify_wire_down)),
+            (names::TTFT_US, count(ledger.ttft_us)),
+            (names::WALL_US, count(ledger.wall_us)),
+            (names::DRAFT_CHARGED_US, count(ledger.draft_charged_us)),
+            (names::VERIFY_CHARGED_US, count(ledger.verify_charged_us)),
         ] {
             assert_eq!(root.number(name), value, "{name} of {root:#?}");
         }
@@ -144,4 +153,8 @@ impl<'a> Trace<'a> {
     fn frames(&self, kind: &'a str) -> impl Iterator<Item = &'a SeenSpan> {
         self.named(names::SPAN_FRAME).filter(move |frame| frame.text(names::FRAME_KIND) == Some(kind))
     }
+}
+
+fn count(value: u64) -> i64 {
+    value.try_into().unwrap()
 }

@@ -230,7 +230,9 @@ fn frames_that_share_a_pass_are_linked() {
             assert_eq!(passes[own].number(names::BATCH_SESSIONS), 2, "{passes:#?}");
             assert_eq!(passes[own].links, [place(&frames[other])]);
         }
-        assert_eq!((passes[1].start_ns, passes[1].end_ns), (passes[2].start_ns, passes[2].end_ns));
+        // One pass, told from two frames' readings of the clocks.
+        let apart = passes[1].start_ns.abs_diff(passes[2].start_ns);
+        assert!(Duration::from_nanos(apart) < PASS / 10, "{apart} ns apart: {passes:#?}");
     });
 }
 
