@@ -59,7 +59,7 @@ where
     let bridge = Bridge { session, incoming, drain, replies, frames, unanswered, half_closed };
     let served = async move {
         let end = bridge.run().await;
-        record_end(&Span::current(), end.as_ref().map(|()| ()));
+        record_end(&Span::current(), end.as_ref().copied());
     };
     tokio::spawn(served.instrument(span));
     ReceiverStream::new(stream)
