@@ -245,9 +245,10 @@ mod tests {
     #[tokio::test]
     async fn an_address_for_scrapes_that_is_taken_is_named() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let metrics_listen = Some(taken.local_addr().unwrap());
+        let address = taken.local_addr().unwrap();
+        let metrics_listen = Some(address);
         let error = init(&TelemetryConfig { metrics_listen, ..config() }).unwrap_err().to_string();
-        assert!(error.contains(&metrics_listen.unwrap().to_string()), "{error}");
+        assert!(error.contains(&address.to_string()), "{error}");
         assert!(error.contains("--metrics-listen"), "{error}");
     }
 
