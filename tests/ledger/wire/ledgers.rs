@@ -15,6 +15,9 @@ use futures_util::future::join_all;
 use crate::recorder::Recorder;
 use crate::{VOCAB, draft, model, only_one_to, settled, target};
 
+/// One link's bytes in a ledger, up and down.
+type OfLedger = fn(&v1::Ledger) -> (u64, u64);
+
 fn sum(ledgers: &[Answer], of: impl Fn(&v1::Ledger) -> (u64, u64)) -> WireBytes {
     ledgers
         .iter()
@@ -47,7 +50,7 @@ fn uncharged(connection: &WireConnection) -> WireBytes {
 async fn ledgers_add_up_to_what_their_connections_carried() {
     let cluster = Cluster::start(target(), vec![draft()], Config::default()).await;
     let client = cluster.orchestrator.channel();
-    let links: [(Arc<WireConnection>, fn(&v1::Ledger) -> (u64, u64)); 2] = [
+    let links: [(Arc<WireConnection>, OfLedger); 2] = [
         (only_one_to(cluster.verifier.address.port()).await, verify),
         (only_one_to(cluster.draft_workers[0].address.port()).await, drafts),
     ];
