@@ -150,6 +150,16 @@ pub(crate) struct GenerateArgs {
     #[arg(long, help_heading = "Output")]
     pub(crate) trace: bool,
 
+    /// Jaeger's pages, to which the closing table links a recorded trace if they answer
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:16686",
+        help_heading = "Output",
+        env = "FORETOKEN_JAEGER_URL"
+    )]
+    pub(crate) jaeger_url: String,
+
     /// No progress and no closing table
     #[arg(long, short, help_heading = "Output")]
     pub(crate) quiet: bool,

@@ -47,6 +47,15 @@ pub fn inject_context(span: &Span) -> Option<String> {
     text.0
 }
 
+/// The trace that `span` belongs to, in hexadecimal digits, if it is recorded.
+#[must_use]
+pub fn sampled_trace_id(span: &Span) -> Option<String> {
+    let context = span.context();
+    let span = context.span();
+    let span = span.span_context();
+    (span.is_valid() && span.is_sampled()).then(|| span.trace_id().to_string())
+}
+
 /// The caller's context from a request's metadata; an empty one if there is none or it is malformed.
 pub fn extract(metadata: &MetadataMap) -> Context {
     TraceContextPropagator::new().extract_with_context(&Context::new(), &MetadataReader(metadata))
@@ -186,6 +195,8 @@ mod tests {
             let session = extract_text(&inject_context(&request).unwrap());
             let round = info_span!(parent: &request, "round");
             let id = sampled_span_id(&round).unwrap();
+            let trace = sampled_trace_id(&round).unwrap();
+            assert_eq!(inject_context(&round).unwrap().split('-').nth(1), Some(trace.as_str()));
             let pass = info_span!("pass");
             set_parent(&pass, with_span_id(&session, id));
             pass.in_scope(|| {});
@@ -202,6 +213,7 @@ mod tests {
             let mut metadata = MetadataMap::new();
             let client = info_span!("client");
             assert_eq!(sampled_span_id(&client), None);
+            assert_eq!(sampled_trace_id(&client), None);
             client.in_scope(|| inject(&mut metadata));
             assert!(metadata.get(TRACEPARENT).unwrap().to_str().unwrap().ends_with("-00"));
             let server = info_span!("server");

@@ -91,6 +91,7 @@ pub fn admit(request: v1::GenerateRequest, target: &Target, config: &Config) -> 
         rule: v1::Rule::from(rule).into(),
         reproducible: plan.is_reproducible(),
         min_confidence,
+        trace_id: String::new(),
     };
     Ok(Admitted { plan, samples, stops, drafter, tells_rounds, started })
 }

@@ -69,7 +69,8 @@ impl GenerateService {
         }
         let mut permit = self.permit(1)?;
         let target = self.pool.target()?;
-        let admitted = admit(request, &target, &self.config)?;
+        let mut admitted = admit(request, &target, &self.config)?;
+        admitted.started.trace_id = propagation::sampled_trace_id(span).unwrap_or_default();
         permit.merge(self.permit(narrow(admitted.samples - 1))?);
         span.record(names::REQUEST_ID, admitted.started.request_id.as_str());
         span.record(names::REQUEST_MODEL, admitted.started.target.as_str());

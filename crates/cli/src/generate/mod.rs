@@ -3,6 +3,7 @@
 //! The prompt is read and models are fetched before anything is started; then the services run, unless a server is
 //! given, the answer streams, and whatever end it takes the services end before the command does.
 
+mod jaeger;
 mod record;
 pub(crate) mod render;
 pub(crate) mod request;
@@ -106,6 +107,10 @@ async fn generate(
             note(&timeline::timeline(&complete.rounds, color_notes));
         }
         note(&summary::summary(&answer, color_notes, color));
+        let trace_id = answer.started.as_ref().map_or("", |started| &started.trace_id);
+        if let Some(page) = jaeger::page(trace_id, &args.jaeger_url) {
+            note(&summary::row("trace", &page, color_notes));
+        }
     }
     let result = exit(answer, cluster.as_mut()).await;
     drop(client);

@@ -65,12 +65,13 @@ fn table(
         rows.extend(rule(started).map(|rule| ("rule", rule)));
         rows.push(("seed", started.seed.to_string()));
     }
-    let mut text = "\n".to_owned();
-    for (name, value) in rows {
-        let name = Style::Dim.paint(&format!("{name:NAMES$}"), color);
-        text.push_str(&format!("{name}{value}\n"));
-    }
-    text
+    let rows = rows.iter().map(|(name, value)| row(name, value, color));
+    ["\n".to_owned()].into_iter().chain(rows).collect()
+}
+
+/// A line of the table.
+pub(super) fn row(name: &str, value: &str, color: bool) -> String {
+    format!("{}{value}\n", Style::Dim.paint(&format!("{name:NAMES$}"), color))
 }
 
 /// The rule, and what the seed is worth under it; none of a later version.
