@@ -12,7 +12,7 @@ use common::{
 };
 use foretoken_acceptance::Distribution;
 use foretoken_engine::conversation::{Ask, Block, DraftReply, VerifyFrame, VerifyReply};
-use foretoken_runtime::{Event, PassObserver, Runtime, RuntimeConfig, VerifySession};
+use foretoken_runtime::{Event, Limits, PassObserver, Runtime, RuntimeConfig, VerifySession};
 
 fn block(text: foretoken_engine::conversation::FrameText, tokens: &[u32]) -> VerifyFrame {
     VerifyFrame { text, ask: Ask::Block(Block { tokens: tokens.to_vec(), q: None }) }
@@ -302,7 +302,8 @@ impl PassObserver for Telling {
 async fn an_observer_is_told_every_pass_and_who_waits_is_counted() {
     let (decoder, log) = Watched::new();
     // Room for one session's block in a pass.
-    let config = RuntimeConfig { row_budget: 6, ..RuntimeConfig::default() };
+    let limits = Limits { max_draft_len: 5, ..Limits::default() };
+    let config = RuntimeConfig { row_budget: 6, limits, ..RuntimeConfig::default() };
     let runtime = Runtime::start(decoder, &config).unwrap();
     let told = Arc::new(Told::default());
     runtime.counters().observe(Box::new(Telling(Arc::clone(&told))));

@@ -19,6 +19,7 @@ mod args;
 mod config;
 mod logs;
 mod setup;
+mod traces;
 
 pub use args::{METRICS_LISTEN_VAR, TelemetryArgs};
 pub use config::{LogFormat, MetricsExporter, TelemetryConfig, UnknownWord};

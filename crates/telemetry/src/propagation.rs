@@ -160,7 +160,7 @@ mod tests {
         let exporter = InMemorySpanExporter::default();
         let provider =
             SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).with_sampler(sampler).build();
-        let layer = crate::setup::trace_layer(provider.tracer("test"));
+        let layer = crate::traces::trace_layer(provider.tracer("test"));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), body);
         provider.force_flush().unwrap();
         exporter.get_finished_spans().unwrap()

@@ -14,7 +14,7 @@ use opentelemetry::trace::{
 };
 use opentelemetry::{Context, KeyValue, Value};
 
-use crate::setup::OUR_TARGETS;
+use crate::traces::OUR_TARGETS;
 
 /// Bytes of a [`Place`](TimedSpan::place): a trace id and a span id.
 pub const PLACE_BYTES: usize = 24;

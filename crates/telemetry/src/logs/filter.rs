@@ -12,7 +12,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::{Context, Filter};
 
-use crate::setup::OUR_TARGETS;
+use crate::traces::OUR_TARGETS;
 
 /// How often an exporter may say the same: with the collector down it would repeat it for every batch.
 const EXPORTER_PERIOD: Duration = Duration::from_secs(60);

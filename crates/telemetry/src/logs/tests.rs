@@ -9,7 +9,7 @@ use serde_json::Value;
 use tracing_subscriber::layer::SubscriberExt;
 
 use super::*;
-use crate::setup::trace_layer;
+use crate::traces::trace_layer;
 
 #[derive(Debug, Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
