@@ -80,7 +80,8 @@ impl Cluster {
 async fn main() -> Result<()> {
     let sink = Sink::start().await;
     let plain = Cluster::start(&[]).await?;
-    let traced = Cluster::start(&["--otlp-endpoint", &sink.endpoint, "--trace-ratio", "1"]).await?;
+    let export = ["--otlp-endpoint", &sink.endpoint, "--trace-ratio", "1", "--metrics-exporter", "none"];
+    let traced = Cluster::start(&export).await?;
     let (mut ratios, mut sums) = (Vec::with_capacity(PAIRS), [0.0; 2]);
     // The first pair warms caches and connections up.
     for pair in 0..=PAIRS as u64 {

@@ -76,3 +76,59 @@ fn an_answer_without_a_drafter_is_a_trace_too() {
         assert!(!spans.iter().any(|span| span.name == names::SPAN_DRAFT));
     });
 }
+
+/// One thing wrong with a trace or with the ledger beside it.
+type Wrong = (&'static str, fn(&mut Vec<SeenSpan>, &mut v1::Ledger));
+
+/// What the check must not let pass.
+const WRONG: [Wrong; 9] = [
+    ("a frame under the root", |spans, _| {
+        let root = find(spans, names::SPAN_GENERATE).span_id.clone();
+        find(spans, names::SPAN_FRAME).parent_id = Some(root);
+    }),
+    ("a frame whose parent is elsewhere", |spans, _| {
+        find(spans, names::SPAN_FRAME).parent_id = Some("0123456789abcdef".into());
+    }),
+    ("a span of another trace", |spans, _| {
+        find(spans, names::SPAN_PASS).trace_id = "0123456789abcdef0123456789abcdef".into();
+    }),
+    ("a call that ends before its frame", |spans, _| {
+        let call = find(spans, names::SPAN_DRAFT);
+        call.end_ns = call.start_ns;
+        let id = call.span_id.clone();
+        let frame = spans.iter_mut().find(|span| span.parent_id.as_ref() == Some(&id)).unwrap();
+        frame.end_ns = frame.start_ns + 2_000_000;
+    }),
+    ("a pass before its frame", |spans, _| find(spans, names::SPAN_PASS).start_ns -= 2_000_000),
+    ("a judged block without a frame", |spans, _| {
+        let block = spans.iter().position(|span| span.text(names::FRAME_KIND) == Some("block")).unwrap();
+        let id = spans.remove(block).span_id;
+        spans.retain(|span| span.parent_id.as_ref() != Some(&id));
+    }),
+    ("no passes", |spans, _| spans.retain(|span| span.name != names::SPAN_PASS)),
+    ("a ledger that accepted more", |_, ledger| ledger.accepted += 1),
+    ("a ledger with another byte", |_, ledger| ledger.verify_bytes_down += 1),
+];
+
+fn find<'a>(spans: &'a mut [SeenSpan], name: &str) -> &'a mut SeenSpan {
+    spans.iter_mut().find(|span| span.name == name).unwrap()
+}
+
+#[test]
+fn a_wrong_trace_is_detected() {
+    collected(async {
+        let drafts = vec![Source::Model(model("draft", random_table(2, VOCAB, 0)))];
+        let target = model("target", random_table(1, VOCAB, 0));
+        let cluster = Cluster::start(target, drafts, Config::default()).await;
+        let request = v1::GenerateRequest { draft_len: Some(3), ..ids_request(&[0, 1, 2], 32) };
+        let answer = generate(&cluster.orchestrator, request).await.unwrap();
+        let spans = whole(&answer.started.request_id).await;
+        Trace(&spans).check(answer.ledger());
+        for (what, wrong) in WRONG {
+            let (mut spans, mut ledger) = (spans.clone(), answer.ledger().clone());
+            wrong(&mut spans, &mut ledger);
+            let checked = std::panic::catch_unwind(|| Trace(&spans).check(&ledger));
+            assert!(checked.is_err(), "{what} was not detected");
+        }
+    });
+}

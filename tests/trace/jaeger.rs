@@ -24,7 +24,8 @@ struct Traced {
 
 async fn traced() -> Traced {
     let jaeger = Jaeger::start();
-    let export = ["--otlp-endpoint", jaeger.endpoint.as_str()];
+    // Jaeger takes no metrics.
+    let export = ["--otlp-endpoint", jaeger.endpoint.as_str(), "--metrics-exporter", "none"];
     let verifier = Service::verifier_with(&export);
     let draft_worker = Service::draft_worker_with(&test_model().to_string_lossy(), &export);
     let orchestrator = Service::orchestrator(&verifier, &[&draft_worker], &export);

@@ -82,14 +82,15 @@ impl Jaeger {
         spans
     }
 
-    /// A trace in the stable API's form, OTLP as JSON.
+    /// A trace in the stable API's form, OTLP as JSON, its times as they were exported.
     pub(crate) fn trace_by_id(&self, trace_id: &str) -> Vec<SeenSpan> {
-        let Some(found) = self.get(&format!("/api/v3/traces/{trace_id}")) else { return Vec::new() };
+        let Some(found) = self.get(&format!("/api/v3/traces/{trace_id}?raw_traces=true")) else { return Vec::new() };
         let resources = list(&found["result"]["resourceSpans"]);
         resources.iter().flat_map(resource_spans).collect()
     }
 
-    /// The graph of services, of everything seen so far.
+    /// The graph of services, of everything seen so far. A service that calls itself is left out: those are the spans
+    /// within one process.
     pub(crate) fn dependencies(&self) -> Vec<Dependency> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis();
         let found = self.get(&format!("/api/dependencies?endTs={now}&lookback=3600000")).unwrap();
@@ -97,6 +98,7 @@ impl Jaeger {
         let mut edges: Vec<_> = list(&found["data"])
             .iter()
             .map(|edge| Dependency { parent: text(edge, "parent"), child: text(edge, "child") })
+            .filter(|edge| edge.parent != edge.child)
             .collect();
         edges.sort();
         edges
