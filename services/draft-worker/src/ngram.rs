@@ -22,7 +22,7 @@ use tokio::sync::OwnedSemaphorePermit;
 pub struct Ngram {
     /// How far and how strictly to look in the text itself.
     pub config: NgramConfig,
-    /// What usually follows what, where the text itself says nothing.
+    /// What usually follows what.
     pub table: Option<Arc<Table>>,
     /// Shape of proposals drawn from the table.
     pub lattice: LatticeShape,
@@ -124,7 +124,7 @@ impl NgramSession {
             let token = if self.sampling.is_greedy() || self.rule == Rule::Gumbel {
                 guess.argmax()
             } else {
-                drawn |= matches!(guess, Guess::Table(_));
+                drawn |= matches!(guess, Guess::Drawn(_));
                 let lattice = guess.lattice(self.sampling.temperature(), self.lattice);
                 let token = lattice.draw(self.key.word(position as u64, epoch));
                 q.push(lattice);
