@@ -60,8 +60,8 @@ impl Guesser {
         self.look_up.extend(text);
     }
 
-    /// A guess of what follows `text`, the text followed; none where nothing is known.
-    pub fn guess(&mut self, text: &[u32]) -> Option<Guess<'_>> {
+    /// A guess of what follows `text`, the text followed, among the tokens that are `allowed`; none where nothing is known.
+    pub fn guess(&mut self, text: &[u32], allowed: impl Fn(u32) -> bool) -> Option<Guess<'_>> {
         self.candidates.weights.clear();
         if let Some(table) = &self.table {
             self.candidates.mix_table(table, text);
@@ -71,13 +71,15 @@ impl Guesser {
         self.places.sort_unstable();
         let longest = self.places.iter().map(|place| place.len).max().unwrap_or(0);
         self.candidates.mix_text(&self.places, longest);
-        // Settled by the text, before anything is drawn.
-        if longest >= self.min_match {
-            Some(Guess::OneHot(self.candidates.argmax()))
-        } else if self.table.is_some() && !self.candidates.weights.is_empty() {
-            Some(Guess::Drawn(&self.candidates))
-        } else {
+        // A token that cannot stand is left out before anything is drawn: it would waste the block behind it.
+        self.candidates.weights.retain(|&(token, _)| allowed(token));
+        // How to guess is settled by the text.
+        if self.candidates.weights.is_empty() {
             None
+        } else if longest >= self.min_match {
+            Some(Guess::OneHot(self.candidates.argmax()))
+        } else {
+            self.table.is_some().then_some(Guess::Drawn(&self.candidates))
         }
     }
 }

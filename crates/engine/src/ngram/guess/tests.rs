@@ -13,6 +13,11 @@ fn table(texts: &[&[u32]]) -> Arc<Table> {
     Arc::new(Table::read(corpus.table(&config).unwrap()).unwrap())
 }
 
+/// Nothing is forbidden.
+fn all(_: u32) -> bool {
+    true
+}
+
 fn guesser(texts: &[&[u32]], text: &[u32]) -> Guesser {
     let mut guesser = Guesser::new(NgramConfig::default(), Some(table(texts)));
     guesser.follow(text, 0);
@@ -23,11 +28,11 @@ fn guesser(texts: &[&[u32]], text: &[u32]) -> Guesser {
 fn the_texts_own_repetition_goes_before_the_table() {
     let text = [1, 2, 3, 1, 2];
     let mut guesser = guesser(&[&[1, 2, 4]], &text);
-    assert!(matches!(guesser.guess(&text), Some(Guess::OneHot(3))));
+    assert!(matches!(guesser.guess(&text, all), Some(Guess::OneHot(3))));
     // No run of two repeats here: the table speaks.
     let text = [5, 1, 2];
     guesser.follow(&text, 0);
-    let guess = guesser.guess(&text).unwrap();
+    let guess = guesser.guess(&text, all).unwrap();
     assert!(matches!(guess, Guess::Drawn(_)));
     assert_eq!(guess.argmax(), 4);
 }
@@ -35,10 +40,10 @@ fn the_texts_own_repetition_goes_before_the_table() {
 #[test]
 fn nothing_known_is_no_guess() {
     let text = [6, 7];
-    assert!(guesser(&[&[1, 2, 3]], &text).guess(&text).is_none());
+    assert!(guesser(&[&[1, 2, 3]], &text).guess(&text, all).is_none());
     let mut without = Guesser::new(NgramConfig::default(), None);
     without.follow(&text, 0);
-    assert!(without.guess(&text).is_none());
+    assert!(without.guess(&text, all).is_none());
 }
 
 #[test]
@@ -46,11 +51,11 @@ fn a_longer_context_outweighs_a_shorter_one() {
     // After 1: 2 three times, 3 twice; after 0 1: always 3.
     let texts: [&[u32]; 5] = [&[5, 1, 2], &[6, 1, 2], &[7, 1, 2], &[0, 1, 3], &[0, 1, 3]];
     for (text, next) in [([4, 1], 2), ([0, 1], 3)] {
-        assert_eq!(guesser(&texts, &text).guess(&text).unwrap().argmax(), next);
+        assert_eq!(guesser(&texts, &text).guess(&text, all).unwrap().argmax(), next);
     }
     // By hand, after 1: (3 − 0.75)/5 and (2 − 0.75)/5; after 0 1, 3 came twice and 0.75 of 2 is left to that.
     let mut guesser = guesser(&texts, &[0, 1]);
-    let Some(Guess::Drawn(candidates)) = guesser.guess(&[0, 1]) else { panic!("no guess") };
+    let Some(Guess::Drawn(candidates)) = guesser.guess(&[0, 1], all) else { panic!("no guess") };
     let weights = candidates.weights();
     assert_eq!((weights[0].0, weights[1].0), (2, 3));
     assert!((weights[1].1 - 0.71875).abs() < 1e-12 && (weights[0].1 - 0.16875).abs() < 1e-12, "{weights:?}");
@@ -61,7 +66,7 @@ fn the_lattice_follows_the_temperature() {
     let texts: [&[u32]; 5] = [&[1, 2], &[1, 2], &[1, 2], &[1, 2], &[1, 3]];
     let mut guesser = guesser(&texts, &[1]);
     let shape = LatticeShape::default();
-    let guess = guesser.guess(&[1]).unwrap();
+    let guess = guesser.guess(&[1], all).unwrap();
     let shares = |temperature| guess.lattice(temperature, shape).prob(3);
     // 3.25 and 0.25 of 5 are their own.
     assert!((shares(1.0) - 1.0 / 14.0).abs() < 1e-3);
@@ -80,7 +85,7 @@ fn a_repetition_is_one_hot_at_any_temperature() {
 fn repeated(text: &[u32], config: NgramConfig) -> Option<u32> {
     let mut guesser = Guesser::new(config, None);
     guesser.follow(text, 0);
-    guesser.guess(text).map(|guess| guess.argmax())
+    guesser.guess(text, all).map(|guess| guess.argmax())
 }
 
 #[test]
@@ -118,12 +123,25 @@ fn one_equal_token_outweighs_a_weak_table_only() {
     let weak = vec![[1, 2].as_slice(), &[1, 4]];
     for (texts, next) in [(strong, 2), (weak, 3)] {
         let mut guesser = guesser(&texts, &text);
-        let guess = guesser.guess(&text).unwrap();
+        let guess = guesser.guess(&text, all).unwrap();
         // It is drawn, so the table's tokens keep their chance.
         let lattice = guess.lattice(1.0, LatticeShape::default());
         assert!(matches!(guess, Guess::Drawn(_)) && lattice.prob(2) > 0.0 && lattice.prob(3) > 0.0);
         assert_eq!(guess.argmax(), next);
     }
+}
+
+#[test]
+fn what_may_not_come_is_not_guessed() {
+    let text = [1, 2, 3, 6, 1, 2, 3, 7, 1, 2, 4, 5, 1, 2];
+    let mut guesser = guesser(&[&[0, 1], &[0, 1], &[0, 2]], &text);
+    let mut repeated = |allowed: fn(u32) -> bool| guesser.guess(&text, allowed).map(|guess| guess.argmax());
+    assert_eq!((repeated(all), repeated(|token| token != 3), repeated(|_| false)), (Some(3), Some(4), None));
+    // Nor drawn: the rest have its chance.
+    guesser.follow(&[0], 0);
+    let lattice = guesser.guess(&[0], |token| token != 1).unwrap().lattice(1.0, LatticeShape::default());
+    assert_eq!((lattice.ids(), lattice.prob(2)), ([2].as_slice(), 1.0));
+    assert!(guesser.guess(&[0], |token| token > 2).is_none());
 }
 
 /// The weights by looking everywhere in the text: what each context of 1 to `longest` tokens says, the longest last.
@@ -156,7 +174,7 @@ proptest! {
         let config = NgramConfig { min_match: 1, max_match, max_places: usize::MAX };
         let mut guesser = Guesser::new(config, None);
         guesser.follow(&text, 0);
-        let guessed = guesser.guess(&text).is_some();
+        let guessed = guesser.guess(&text, all).is_some();
         let right = by_definition(&text, max_match);
         prop_assert_eq!(guessed, !right.is_empty());
         let weights = guesser.candidates.weights();
@@ -178,7 +196,7 @@ proptest! {
         let config = NgramConfig { min_match: 9, max_match: 8, max_places };
         let mut guesser = Guesser::new(config, Some(table(&texts)));
         guesser.follow(&text, 0);
-        let Some(guess) = guesser.guess(&text) else { return Ok(()) };
+        let Some(guess) = guesser.guess(&text, all) else { return Ok(()) };
         let lattice = guess.lattice(temperature, LatticeShape::default());
         prop_assert!(lattice.prob(guess.argmax()) > 0.0);
         let Guess::Drawn(candidates) = guess else { panic!("no repetition") };
@@ -206,7 +224,7 @@ proptest! {
             guesser.follow(&text, agreed);
             let mut fresh = Guesser::new(NgramConfig::default(), Some(Arc::clone(&table)));
             fresh.follow(&text, 0);
-            let (guess, right) = (guesser.guess(&text), fresh.guess(&text));
+            let (guess, right) = (guesser.guess(&text, all), fresh.guess(&text, all));
             prop_assert_eq!(format!("{guess:?}"), format!("{right:?}"));
             if let Some(Guess::OneHot(token)) = guess {
                 // The text's own last two tokens stand in it before.
