@@ -99,7 +99,7 @@ impl LookUp {
             .take(self.config.max_places)
             .map(|end| Place {
                 token: text[end],
-                len: common_suffix(&text[..end], text, self.config.max_match.max(1)),
+                len: common_suffix(&text[..end], text, self.config.max_match),
             })
     }
 }

@@ -1,4 +1,5 @@
 use super::super::count::{Corpus, CountConfig};
+use super::super::table::{Head, Row};
 use super::*;
 use proptest::prelude::*;
 
@@ -62,6 +63,23 @@ fn a_longer_context_outweighs_a_shorter_one() {
 }
 
 #[test]
+fn what_rows_leave_out_is_left_to_the_shorter_context() {
+    let (short, long) = (with_earlier(NO_CONTEXT, 1), with_earlier(with_earlier(NO_CONTEXT, 1), 0));
+    let row = |context, token, count| Row { context, token, count };
+    // Twice the same token, as of contexts with equal hashes; and one that counts nothing.
+    let rows =
+        vec![row(short, 2, 2), row(short, 2, 1), row(short, 4, 0), row(long, 3, 1), row(long, VOCAB, 9)];
+    let head = Head { order: 3, vocab_size: VOCAB, counted: 13, tokenizer_fingerprint: "0".repeat(64) };
+    let table = Arc::new(Table::read(Table::encode(&head, rows).unwrap()).unwrap());
+    let mut guesser = Guesser::new(NgramConfig::default(), Some(table));
+    guesser.follow(&[0, 1], 0);
+    let Some(Guess::Drawn(candidates)) = guesser.guess(&[0, 1], all) else { panic!("no guess") };
+    // After 1: (2 − 0.75 + 1 − 0.75)/3; after 0 1, 9.75 of 10 are left to that.
+    let [(2, usual), (3, own)] = candidates.weights() else { panic!("{candidates:?}") };
+    assert!((usual - 0.975 * 0.5).abs() < 1e-12 && (own - 0.025).abs() < 1e-12, "{candidates:?}");
+}
+
+#[test]
 fn the_lattice_follows_the_temperature() {
     let texts: [&[u32]; 5] = [&[1, 2], &[1, 2], &[1, 2], &[1, 2], &[1, 3]];
     let mut guesser = guesser(&texts, &[1]);
@@ -113,7 +131,10 @@ fn one_equal_token_is_no_repetition() {
     assert_eq!(repeated(&text, NgramConfig::default()), None);
     assert_eq!(repeated(&text, NgramConfig { min_match: 1, ..NgramConfig::default() }), Some(2));
     // Nor does a shortest match of no token make one.
-    assert_eq!(repeated(&[1, 2], NgramConfig { min_match: 0, ..NgramConfig::default() }), None);
+    let config = NgramConfig { min_match: 0, ..NgramConfig::default() };
+    let mut guesser = Guesser::new(config, Some(table(&[&[1, 2]])));
+    guesser.follow(&[1], 0);
+    assert!(matches!(guesser.guess(&[1], all), Some(Guess::Drawn(_))));
 }
 
 #[test]
