@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use foretoken_draft_worker::ngram::Ngram;
 use foretoken_draft_worker::{Source, tables};
+use foretoken_engine::conversation::DraftOpen;
+use foretoken_engine::{AdjustmentParams, Adjustments};
 use foretoken_orchestrator::Config;
 use foretoken_proto::v1;
 use foretoken_testkit::client::{describe, generate, ids_request};
@@ -13,7 +15,7 @@ use foretoken_testkit::table::random_table;
 use foretoken_testkit::vocabulary::letters;
 use tonic::Code;
 
-use crate::protocol::stream::{Drafting, draft_open, drafts, text, warm};
+use crate::protocol::stream::{Drafting, draft_open, drafts, keys, session, text, warm};
 use crate::support::{VOCAB, assert_status, plain_letters, target};
 
 const TEXT: [u32; 12] = [0, 1, 2, 3, 4, 5, 6, 7, 0, 2, 4, 6];
@@ -146,4 +148,27 @@ async fn one_hot_and_drawn_guesses_share_a_block() {
     // At temperature 0 everything is one-hot.
     let greedy = block("g", &prompt, foretoken_engine::Sampling::GREEDY).await;
     assert_eq!((greedy.tokens, greedy.q.len()), (mixed.tokens, 0));
+}
+
+/// A guess that the request forbids would be rejected and waste the block behind it: others are guessed instead.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_request_forbids_is_not_guessed() {
+    let node = draft_worker(with_table(VOCAB)).await;
+    node.healthy().await;
+    let prompt = [0, 1, 2, 7, 0, 1];
+    let block = async |id: &str, params: AdjustmentParams| {
+        let mut session = session(id, &prompt, 64, foretoken_engine::Sampling::GREEDY);
+        session.adjustments = Adjustments::new(params).unwrap();
+        let open = (&DraftOpen { session, key: keys().draft() }).into();
+        let mut stream = Drafting::open(&node.channel(), open).await.unwrap();
+        stream.drafted(drafts(text(1, 0, &prompt, prompt.len()), 4)).await.tokens
+    };
+    assert_eq!(block("all", AdjustmentParams::default()).await, [2, 7, 0, 1]);
+    let forbidden = AdjustmentParams { forbidden_ids: vec![7], ..AdjustmentParams::default() };
+    assert_eq!(block("forbidden", forbidden).await[..2], [2, 3]);
+    // 7 would end the answer, and is guessed where the answer may end.
+    let min_tokens =
+        |min_tokens| AdjustmentParams { min_tokens, end_ids: vec![7], ..AdjustmentParams::default() };
+    assert_eq!(block("early", min_tokens(2)).await[..2], [2, 3]);
+    assert_eq!(block("late", min_tokens(1)).await[..2], [2, 7]);
 }

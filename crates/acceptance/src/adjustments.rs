@@ -133,6 +133,16 @@ impl Adjustments {
         Err(AdjustmentError { field, message })
     }
 
+    /// Whether a token may come at all behind `output_len` tokens of the answer: whether its logit is not masked.
+    #[must_use]
+    pub fn allows(&self, id: u32, output_len: usize) -> bool {
+        let AdjustmentParams { min_tokens, end_ids, allowed_ids, forbidden_ids, .. } = &self.0;
+        let has = |ids: &[u32]| ids.binary_search(&id).is_ok();
+        (allowed_ids.is_empty() || has(allowed_ids))
+            && !has(forbidden_ids)
+            && !(output_len < *min_tokens as usize && has(end_ids))
+    }
+
     /// Whether logits stay as they are.
     #[must_use]
     pub fn is_none(&self) -> bool {
@@ -248,6 +258,26 @@ mod tests {
             check(|p| (p.allowed_ids, p.min_tokens, p.end_ids) = (vec![1], 1, vec![1])),
             Err("allowed_ids")
         );
+    }
+
+    #[test]
+    fn what_is_masked_is_not_allowed() {
+        let params = AdjustmentParams {
+            min_tokens: 3,
+            end_ids: vec![1],
+            allowed_ids: vec![2, 1, 4],
+            forbidden_ids: vec![4],
+            ..Default::default()
+        };
+        let adjustments = Adjustments::new(params).unwrap();
+        let mut shaping = crate::Shaping::new(&adjustments, &[0, 0], 6, 9).unwrap();
+        for output_len in 0..5 {
+            let adjusted = shaping.adjust(&[0.0; 6], 2 + output_len).to_vec();
+            for (id, logit) in (0..).zip(adjusted) {
+                assert_eq!(adjustments.allows(id, output_len), logit.is_finite(), "{id} at {output_len}");
+            }
+        }
+        assert!(Adjustments::default().allows(9, 0));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use foretoken_engine::ngram::NgramConfig;
 use foretoken_telemetry::TelemetryArgs;
 use foretoken_transport::ListenArgs;
 use foretoken_worker::ModelArgs;
@@ -16,14 +17,14 @@ pub struct Args {
     pub model: DraftModel,
 
     /// Longest run of tokens that n-gram look-up searches for
-    #[arg(long, env = "FORETOKEN_NGRAM_MAX_MATCH", value_name = "TOKENS", default_value_t = 4)]
+    #[arg(long, env = "FORETOKEN_NGRAM_MAX_MATCH", value_name = "TOKENS", default_value_t = NgramConfig::default().max_match)]
     pub ngram_max_match: usize,
 
-    /// Shortest run of tokens whose earlier occurrence counts for n-gram look-up
-    #[arg(long, env = "FORETOKEN_NGRAM_MIN_MATCH", value_name = "TOKENS", default_value_t = 2)]
+    /// Shortest run of tokens whose earlier occurrence is a repetition; a shorter one only weighs beside a table
+    #[arg(long, env = "FORETOKEN_NGRAM_MIN_MATCH", value_name = "TOKENS", default_value_t = NgramConfig::default().min_match)]
     pub ngram_min_match: usize,
 
-    /// An n-gram table for what look-up does not find: a file made by `foretoken ngram build`, or the name of the model
+    /// An n-gram table for what the text itself does not show: a file made by `foretoken ngram build`, or the name of the model
     /// whose table comes with this program
     #[arg(long, env = "FORETOKEN_NGRAM_TABLE", value_name = "FILE|NAME")]
     pub ngram_table: Option<String>,

@@ -12,7 +12,7 @@ use foretoken_engine::conversation::{
     Block, DraftFrame, DraftOpen, DraftReply, Drafted, Refusal, RefusalKind, WorkerText, WorkerTimes,
 };
 use foretoken_engine::ngram::{Guess, Guesser, NgramConfig, Table};
-use foretoken_engine::{CoinKey, LatticeShape, Rule, Sampling};
+use foretoken_engine::{Adjustments, CoinKey, LatticeShape, Rule, Sampling};
 use foretoken_runtime::{Event, Limits, Origin, QueueFull};
 use foretoken_worker::WorkerSession;
 use tokio::sync::OwnedSemaphorePermit;
@@ -22,7 +22,7 @@ use tokio::sync::OwnedSemaphorePermit;
 pub struct Ngram {
     /// How far and how strictly to look in the text itself.
     pub config: NgramConfig,
-    /// What usually follows what, where the text itself says nothing.
+    /// What usually follows what.
     pub table: Option<Arc<Table>>,
     /// Shape of proposals drawn from the table.
     pub lattice: LatticeShape,
@@ -50,6 +50,9 @@ pub struct NgramSession {
     limits: Limits,
     lattice: LatticeShape,
     sampling: Sampling,
+    /// What the request forbids is not guessed.
+    adjustments: Adjustments,
+    prompt_len: usize,
     rule: Rule,
     key: CoinKey,
     text: WorkerText,
@@ -71,6 +74,8 @@ impl NgramSession {
             limits: ngram.limits,
             lattice: ngram.lattice,
             sampling: open.session.sampling,
+            adjustments: open.session.adjustments.clone(),
+            prompt_len: open.session.prompt.len(),
             rule: open.session.rule,
             key: open.key.clone(),
             text,
@@ -117,14 +122,15 @@ impl NgramSession {
         let mut q = Vec::new();
         let mut drawn = false;
         while tokens.len() < len {
-            // Who guesses is settled by the text, before the coin is looked at.
-            let Some(guess) = self.guesser.guess(self.text.tokens()) else { break };
+            // How it is guessed, and among which tokens, is settled by the text before the coin is looked at.
             let position = self.text.tokens().len();
+            let allowed = |token| self.adjustments.allows(token, position.saturating_sub(self.prompt_len));
+            let Some(guess) = self.guesser.guess(self.text.tokens(), allowed) else { break };
             // Under Gumbel coupling no q travels, and any guess is as exact as another.
             let token = if self.sampling.is_greedy() || self.rule == Rule::Gumbel {
                 guess.argmax()
             } else {
-                drawn |= matches!(guess, Guess::Table(_));
+                drawn |= matches!(guess, Guess::Drawn(_));
                 let lattice = guess.lattice(self.sampling.temperature(), self.lattice);
                 let token = lattice.draw(self.key.word(position as u64, epoch));
                 q.push(lattice);

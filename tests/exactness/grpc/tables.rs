@@ -1,5 +1,6 @@
 //! Answers drafted from a table of n-grams: what is sent as q is what was drawn from, so they follow the target and are
-//! accepted as often as Σ min(p, q) says, also where look-up and table take turns inside a block.
+//! accepted as often as Σ min(p, q) says, also where the text's own counts are mixed in, and one-hot guesses with drawn
+//! ones in a block.
 
 use std::sync::Arc;
 
@@ -40,7 +41,7 @@ async fn answers_drafted_from_a_table_follow_the_target() {
     let drafters = [
         ("table", NgramConfig { max_places: 0, ..config }),
         // Runs of six tokens repeat now and then: both kinds of guess in one block.
-        ("look-up, else table", NgramConfig { min_match: 6, ..config }),
+        ("text and table", NgramConfig { min_match: 6, ..config }),
     ];
     let (mut names, mut p_values) = (Vec::new(), Vec::new());
     for (drafter, config) in drafters {

@@ -130,7 +130,7 @@ pub(crate) fn keys() -> RequestKeys {
     RequestKeys::new(7, 0)
 }
 
-fn session(id: &str, prompt: &[u32], reserve_len: usize, sampling: Sampling) -> SessionOpen {
+pub(crate) fn session(id: &str, prompt: &[u32], reserve_len: usize, sampling: Sampling) -> SessionOpen {
     SessionOpen {
         session_id: id.into(),
         prompt: prompt.to_vec(),

@@ -29,7 +29,7 @@ pub(crate) enum BenchCommand {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Greedy text does not depend on who drafts. So every prompt is answered once, many at a time, and each drafter is \
-        replayed against the answers: look-up in the text, the table, and look-up with the table behind it.\n\n\
+        replayed against the answers: look-up in the text, the table, and both mixed.\n\n\
         Examples:\n  \
         foretoken bench drafters --prompts questions.jsonl\n  \
         foretoken bench drafters --prompts questions.txt --ngram-table my.ngram --answers kept.answers --json"

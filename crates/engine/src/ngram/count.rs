@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
-use super::guess::smoothed;
+use super::smoothing::TABLE;
 use super::table::{Head, NO_CONTEXT, ORDERS, Row, Table, TableError, rows_within, with_earlier};
 
 /// Stands between texts: no context reaches across it.
@@ -188,13 +188,16 @@ impl Walk<'_> {
         let mut next: Vec<u32> = group.iter().map(|&at| self.corpus.tokens[at as usize]).collect();
         next.sort_unstable();
         let total = group.len() as u32;
+        let counts = next.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as u32));
+        let Some(level) = TABLE.level(counts.clone().map(|(_, count)| count.into()), 0.0) else {
+            return Vec::new();
+        };
         let mut likely = Vec::new();
         let mut rows = Vec::new();
-        for same in next.chunk_by(|a, b| a == b) {
-            let (token, count) = (same[0], same.len() as u32);
+        for (token, count) in counts {
             let found = shorter.binary_search_by_key(&token, |&(token, _)| token);
             let before = found.map_or(0.0, |index| shorter[index].1);
-            let now = smoothed(count.into(), total.into(), before, !shorter.is_empty());
+            let now = level.prob(count.into(), before);
             likely.push((token, now));
             let worth = (f64::from(count) * (now - before)) as f32;
             rows.push(Worth { row: Row { context, token, count }, total, worth });

@@ -1,40 +1,39 @@
-//! What may come next: the text's own repetition, else the table.
+//! What may come next: what the table says, outweighed by what the text itself has done.
+//!
+//! The text's own continuations are counted as a cache (Kuhn and De Mori 1990) over the table's distribution: each
+//! longer context, the table's first and then the text's, keeps most of its own counts and leaves the rest to what the
+//! shorter one says.
 
 use std::sync::Arc;
 
 use foretoken_acceptance::{Lattice, LatticeShape};
 
-use super::look_up::{LookUp, NgramConfig};
+use super::look_up::{LookUp, NgramConfig, Place};
+use super::smoothing::{Smoothing, TABLE, text};
 use super::table::{NO_CONTEXT, Table, with_earlier};
-
-/// Observations that the shorter context is worth beside a context's own (a Dirichlet prior; MacKay and Peto 1995).
-const PRIOR: f64 = 1.0;
-
-/// The probability of a token that came `count` of `total` times in a context, and `shorter` in the shorter context
-/// where there is one.
-pub(super) fn smoothed(count: f64, total: f64, shorter: f64, has_shorter: bool) -> f64 {
-    let prior = if has_shorter { PRIOR } else { 0.0 };
-    (count + prior * shorter) / (total + prior)
-}
 
 /// Guesses for one session.
 #[derive(Debug, Clone)]
 pub struct Guesser {
     look_up: LookUp,
+    /// Tokens of the shortest match that is a repetition.
+    min_match: usize,
     table: Option<Arc<Table>>,
     candidates: Candidates,
+    /// Room for the places of one guess.
+    places: Vec<Place>,
 }
 
 /// A guess, before anything is drawn.
 #[derive(Debug, Clone, Copy)]
 pub enum Guess<'a> {
-    /// The text did so before: this token, one-hot.
-    LookUp(u32),
-    /// The table knows what usually follows.
-    Table(&'a Candidates),
+    /// The text repeats itself: this token, one-hot.
+    OneHot(u32),
+    /// It does not, but something usually follows.
+    Drawn(&'a Candidates),
 }
 
-/// What a table holds likely at a position: tokens in ascending order with weights above 0; never none of them in a
+/// What is held likely at a position: tokens in ascending order with weights above 0; never none of them in a
 /// [`Guess`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Candidates {
@@ -45,7 +44,13 @@ impl Guesser {
     /// Guesses by look-up, and by `table` where there is one.
     #[must_use]
     pub fn new(config: NgramConfig, table: Option<Arc<Table>>) -> Self {
-        Self { look_up: LookUp::new(config), table, candidates: Candidates::default() }
+        Self {
+            look_up: LookUp::new(config),
+            min_match: config.min_match.max(1),
+            table,
+            candidates: Candidates::default(),
+            places: Vec::new(),
+        }
     }
 
     /// Makes `text` the text: its first `agreed` tokens are as they were at the last call, what was behind them is
@@ -55,13 +60,27 @@ impl Guesser {
         self.look_up.extend(text);
     }
 
-    /// A guess of what follows `text`, the text followed; none where nothing is known.
-    pub fn guess(&mut self, text: &[u32]) -> Option<Guess<'_>> {
-        if let Some(token) = self.look_up.guess(text) {
-            return Some(Guess::LookUp(token));
+    /// A guess of what follows `text`, the text followed, among the tokens that are `allowed`; none where nothing is known.
+    pub fn guess(&mut self, text: &[u32], allowed: impl Fn(u32) -> bool) -> Option<Guess<'_>> {
+        self.candidates.weights.clear();
+        if let Some(table) = &self.table {
+            self.candidates.mix_table(table, text);
         }
-        self.candidates.fill(self.table.as_deref()?, text);
-        (!self.candidates.weights.is_empty()).then_some(Guess::Table(&self.candidates))
+        self.places.clear();
+        self.places.extend(self.look_up.places(text));
+        self.places.sort_unstable();
+        let longest = self.places.iter().map(|place| place.len).max().unwrap_or(0);
+        self.candidates.mix_text(&self.places, longest);
+        // A token that cannot stand is left out before anything is drawn: it would waste the block behind it.
+        self.candidates.weights.retain(|&(token, _)| allowed(token));
+        // How to guess is settled by the text.
+        if self.candidates.weights.is_empty() {
+            None
+        } else if longest >= self.min_match {
+            Some(Guess::OneHot(self.candidates.argmax()))
+        } else {
+            self.table.is_some().then_some(Guess::Drawn(&self.candidates))
+        }
     }
 }
 
@@ -70,8 +89,8 @@ impl Guess<'_> {
     #[must_use]
     pub fn argmax(&self) -> u32 {
         match self {
-            Self::LookUp(token) => *token,
-            Self::Table(candidates) => candidates.argmax(),
+            Self::OneHot(token) => *token,
+            Self::Drawn(candidates) => candidates.argmax(),
         }
     }
 
@@ -79,8 +98,8 @@ impl Guess<'_> {
     #[must_use]
     pub fn lattice(&self, temperature: f64, shape: LatticeShape) -> Lattice {
         match self {
-            Self::LookUp(token) => Lattice::one_hot(*token),
-            Self::Table(candidates) => candidates.lattice(temperature, shape),
+            Self::OneHot(token) => Lattice::one_hot(*token),
+            Self::Drawn(candidates) => candidates.lattice(temperature, shape),
         }
     }
 }
@@ -92,31 +111,41 @@ impl Candidates {
         &self.weights
     }
 
-    /// Backs off from the longest context: each one's counts are mixed with what the shorter one says.
-    fn fill(&mut self, table: &Table, text: &[u32]) {
-        self.weights.clear();
+    /// What the table's contexts say, from the shortest to the longest.
+    fn mix_table(&mut self, table: &Table, text: &[u32]) {
         let mut context = NO_CONTEXT;
         for &token in text.iter().rev().take(table.head().order as usize - 1) {
             context = with_earlier(context, token);
-            let rows = table.continuations(context);
-            let total: u32 = rows.clone().map(|(_, count)| count).sum();
-            if total == 0 {
-                continue;
-            }
-            let has_shorter = !self.weights.is_empty();
-            let total = f64::from(total);
-            self.weights
-                .iter_mut()
-                .for_each(|(_, weight)| *weight = smoothed(0.0, total, *weight, has_shorter));
-            for (token, count) in rows.filter(|&(token, _)| token < table.head().vocab_size) {
-                let more = smoothed(count.into(), total, 0.0, has_shorter);
-                match self.weights.iter_mut().find(|(other, _)| *other == token) {
-                    Some((_, weight)) => *weight += more,
-                    None => self.weights.push((token, more)),
-                }
-            }
+            let rows = table.continuations(context).map(|(token, count)| (token, f64::from(count)));
+            let listed = |&(token, _): &(u32, f64)| token < table.head().vocab_size;
+            let left_out = rows.clone().filter(|row| !listed(row)).map(|(_, count)| count).sum();
+            self.mix(TABLE, rows.filter(listed), left_out);
         }
+    }
+
+    /// What the text's own contexts say, from one token to the longest that stood before. `places` are sorted.
+    fn mix_text(&mut self, places: &[Place], longest: usize) {
+        for len in 1..=longest {
+            let counts = places.chunk_by(|a, b| a.token == b.token).map(|of_token| {
+                let count = of_token.iter().filter(|place| place.len >= len).count();
+                (of_token[0].token, count as f64)
+            });
+            self.mix(text(len), counts, 0.0);
+        }
+    }
+
+    /// Mixes in the `counts` of a context, which has `left_out` more of other tokens.
+    fn mix(&mut self, smoothing: Smoothing, counts: impl Iterator<Item = (u32, f64)> + Clone, left_out: f64) {
+        let counts = counts.filter(|&(_, count)| count > 0.0);
+        let Some(level) = smoothing.level(counts.clone().map(|(_, count)| count), left_out) else { return };
+        self.weights.iter_mut().for_each(|(_, weight)| *weight = level.prob(0.0, *weight));
+        self.weights.extend(counts.map(|(token, count)| (token, level.prob(count, 0.0))));
         self.weights.sort_unstable_by_key(|&(token, _)| token);
+        self.weights.dedup_by(|later, kept| {
+            let same = later.0 == kept.0;
+            kept.1 += if same { later.1 } else { 0.0 };
+            same
+        });
     }
 
     fn heaviest(&self) -> (u32, f64) {

@@ -1,20 +1,19 @@
 //! Look-up in the text itself (Saxena 2023, "Prompt Lookup Decoding").
 //!
-//! The text's last tokens are looked for earlier in the text, longest match first and newest first; what
-//! followed there is the guess. The index grows by a token and shrinks by a token in constant time, so that it
-//! follows a text whose end is cut off again and again, and a guess never looks at more than a bounded number
-//! of places.
+//! The text's last token is looked for earlier in the text, newest first; each place says what followed there and
+//! how many tokens before it are the text's last ones. What to make of them is the guesser's part. The index grows
+//! by a token and shrinks by a token in constant time, so that it follows a text whose end is cut off again and
+//! again, and no more than a bounded number of places is looked at.
 
 use std::collections::HashMap;
-
-use crate::conversation::TextHash;
 
 /// How far and how strictly to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NgramConfig {
     /// Longest suffix to look for, in tokens.
     pub max_match: usize,
-    /// Shortest suffix whose match counts, in tokens; at least 1.
+    /// Shortest suffix whose match is a repetition, in tokens; at least 1. A shorter match is evidence beside a table's,
+    /// and none where there is no table.
     pub min_match: usize,
     /// Places looked at for one guess, the newest first; 0 switches look-up off.
     pub max_places: usize,
@@ -22,102 +21,86 @@ pub struct NgramConfig {
 
 impl Default for NgramConfig {
     fn default() -> Self {
-        Self { max_match: 8, min_match: 2, max_places: 64 }
+        Self { max_match: 8, min_match: 2, max_places: 256 }
     }
 }
 
-/// The index over one text: where each run of `min_match` tokens stood last, and before that, and before that.
+/// The index over one text: where each token stood last, and before that, and before that.
 #[derive(Debug, Clone)]
 pub struct LookUp {
     config: NgramConfig,
-    /// One for each token of the text: the run that ends with it.
-    runs: Vec<Run>,
-    /// The newest end of each run, by its hash. Hashes only find places; tokens are compared.
-    newest: HashMap<u64, u32>,
+    /// One for each token of the text.
+    ends: Vec<End>,
+    /// The newest end with each token.
+    newest: HashMap<u32, u32>,
 }
 
-/// The run of `min_match` tokens that ends at a place, and the place before it where a run of the same hash ends.
-/// An end counts the tokens before it; 0 is none.
+/// A token, and the place before it that ends with the same one. An end counts the tokens before it; 0 is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Run {
-    hash: u64,
+struct End {
+    token: u32,
     previous: u32,
+}
+
+/// A place that looks like the text's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// What followed there.
+    pub token: u32,
+    /// How many tokens before it are the text's last ones: 1 to the longest match.
+    pub len: usize,
 }
 
 impl LookUp {
     /// An index of no text.
     #[must_use]
     pub fn new(config: NgramConfig) -> Self {
-        Self {
-            config: NgramConfig { min_match: config.min_match.max(1), ..config },
-            runs: Vec::new(),
-            newest: HashMap::new(),
-        }
+        Self { config, ends: Vec::new(), newest: HashMap::new() }
     }
 
     /// Tokens of the text indexed.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.runs.len()
+        self.ends.len()
     }
 
     /// Whether no text is indexed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.runs.is_empty()
+        self.ends.is_empty()
     }
 
     /// Takes in what `text` holds beyond [`len`](Self::len) tokens; the ones before are those indexed already.
     pub fn extend(&mut self, text: &[u32]) {
-        for end in self.runs.len() + 1..=text.len() {
-            let run = match end.checked_sub(self.config.min_match) {
-                Some(start) if self.config.max_places > 0 => {
-                    let hash = TextHash::EMPTY.then_all(&text[start..end]).value();
-                    // A text beyond 32 bits of length would only lose its newest places.
-                    let end = u32::try_from(end).unwrap_or(0);
-                    Run { hash, previous: self.newest.insert(hash, end).unwrap_or(0) }
-                }
-                _ => Run { hash: 0, previous: 0 },
-            };
-            self.runs.push(run);
+        for &token in text.iter().skip(self.ends.len()) {
+            // A text beyond 32 bits of length would only lose its newest places.
+            let end = u32::try_from(self.ends.len() + 1).unwrap_or(0);
+            let previous = self.newest.insert(token, end).unwrap_or(0);
+            self.ends.push(End { token, previous });
         }
     }
 
     /// Forgets all tokens from `len` on.
     pub fn truncate(&mut self, len: usize) {
-        while self.runs.len() > len {
-            let end = self.runs.len();
-            let Some(run) = self.runs.pop() else { return };
-            if self.config.max_places == 0 || end < self.config.min_match {
-                continue;
-            }
-            match run.previous {
-                0 => self.newest.remove(&run.hash),
-                previous => self.newest.insert(run.hash, previous),
+        for End { token, previous } in self.ends.drain(len.min(self.ends.len())..).rev() {
+            match previous {
+                0 => self.newest.remove(&token),
+                previous => self.newest.insert(token, previous),
             };
         }
     }
 
-    /// What followed the newest of the longest earlier occurrences of the text's end. `text` is the text indexed.
-    #[must_use]
-    pub fn guess(&self, text: &[u32]) -> Option<u32> {
-        debug_assert_eq!(text.len(), self.runs.len(), "another text is indexed");
-        let mut end = self.runs.last()?.previous as usize;
-        let mut best: Option<(usize, usize)> = None;
-        for _ in 0..self.config.max_places {
-            if end == 0 {
-                break;
-            }
-            let len = common_suffix(&text[..end], text, self.config.max_match.max(self.config.min_match));
-            if len >= self.config.min_match && best.is_none_or(|(_, longest)| len > longest) {
-                best = Some((end, len));
-                if len >= self.config.max_match {
-                    break;
-                }
-            }
-            end = self.runs[end - 1].previous as usize;
-        }
-        best.map(|(end, _)| text[end])
+    /// Where the text's last token stood before, the newest first. `text` is the text indexed.
+    pub fn places<'a>(&'a self, text: &'a [u32]) -> impl Iterator<Item = Place> + 'a {
+        debug_assert_eq!(text.len(), self.ends.len(), "another text is indexed");
+        let before = |end: &End| Some(end.previous as usize).filter(|&end| end > 0);
+        let newest = self.ends.last().and_then(before);
+        std::iter::successors(newest, move |&end| before(&self.ends[end - 1]))
+            .take(self.config.max_places)
+            .map(|end| Place {
+                token: text[end],
+                len: common_suffix(&text[..end], text, self.config.max_match),
+            })
     }
 }
 
@@ -131,60 +114,40 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn indexed(config: NgramConfig, text: &[u32]) -> LookUp {
+    fn places(config: NgramConfig, text: &[u32]) -> Vec<(u32, usize)> {
         let mut index = LookUp::new(config);
         index.extend(text);
-        index
+        index.places(text).map(|place| (place.token, place.len)).collect()
     }
 
     /// The definition: every earlier place is looked at.
-    fn by_definition(config: NgramConfig, text: &[u32]) -> Option<u32> {
-        let places = (1..text.len()).map(|end| (common_suffix(&text[..end], text, config.max_match), end));
-        let best = places.filter(|&(len, _)| len >= config.min_match).max();
-        best.map(|(_, end)| text[end])
+    fn by_definition(config: NgramConfig, text: &[u32]) -> Vec<(u32, usize)> {
+        let ends =
+            (1..text.len()).rev().map(|end| (end, common_suffix(&text[..end], text, config.max_match)));
+        ends.filter(|&(_, len)| len > 0).map(|(end, len)| (text[end], len)).take(config.max_places).collect()
     }
 
-    /// Guesses a block, each guess part of the text for the next.
-    fn block(text: &[u32], len: usize) -> Vec<u32> {
-        let (mut index, mut text) = (indexed(NgramConfig::default(), text), text.to_vec());
-        let before = text.len();
-        while text.len() < before + len {
-            let Some(token) = index.guess(&text) else { break };
-            text.push(token);
-            index.extend(&text);
+    #[test]
+    fn places_come_newest_first_and_say_how_much_matches() {
+        let text = [7, 1, 2, 3, 9, 4, 2, 3, 8, 7, 1, 2, 3];
+        assert_eq!(places(NgramConfig::default(), &text), [(8, 2), (9, 4)]);
+        let shorter = NgramConfig { max_match: 3, ..NgramConfig::default() };
+        assert_eq!(places(shorter, &text), [(8, 2), (9, 3)]);
+    }
+
+    #[test]
+    fn a_token_that_is_new_has_no_place() {
+        for text in [[1, 2, 3].as_slice(), &[], &[1]] {
+            assert!(places(NgramConfig::default(), text).is_empty());
         }
-        text.split_off(before)
-    }
-
-    #[test]
-    fn continues_the_newest_of_the_longest_matches() {
-        assert_eq!(block(&[1, 2, 3, 9, 1, 2, 3, 8, 5, 1, 2, 3], 2), [8, 5]);
-        // A longer match wins over a newer one.
-        assert_eq!(block(&[7, 1, 2, 3, 9, 4, 2, 3, 8, 7, 1, 2, 3], 1), [9]);
-    }
-
-    #[test]
-    fn one_equal_token_is_no_match() {
-        for text in [[1, 2, 3, 4, 1].as_slice(), &[], &[1]] {
-            assert!(block(text, 4).is_empty());
-        }
-    }
-
-    #[test]
-    fn periods_run_on_past_the_end() {
-        assert_eq!(block(&[5, 6, 5, 6, 5, 6], 5), [5, 6, 5, 6, 5]);
-        assert_eq!(block(&[1, 2, 3, 1, 2], 9), [3, 1, 2, 3, 1, 2, 3, 1, 2]);
     }
 
     #[test]
     fn so_many_places_are_looked_at_and_no_more() {
-        // The only match of three tokens is the oldest place of four.
-        let text = [7, 1, 2, 9, 4, 1, 2, 8, 5, 1, 2, 8, 6, 1, 2, 8, 7, 1, 2];
-        let guess = |max_places| {
-            let config = NgramConfig { max_places, ..NgramConfig::default() };
-            indexed(config, &text).guess(&text)
-        };
-        assert_eq!((guess(4), guess(3), guess(0)), (Some(9), Some(8), None));
+        let text = [2, 9, 2, 8, 2, 7, 2];
+        let looked_at = |max_places| places(NgramConfig { max_places, ..NgramConfig::default() }, &text);
+        assert_eq!(looked_at(2), [(7, 1), (8, 1)]);
+        assert_eq!(looked_at(0), []);
     }
 
     /// Texts over few tokens, so that everything repeats; and cuts, as rejections make them.
@@ -194,18 +157,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_definition_after_any_cuts(steps in steps(), min_match in 1..4usize, longer in 0..4usize) {
-            let config = NgramConfig { min_match, max_match: min_match + longer, max_places: usize::MAX };
+        fn it_is_the_definition_after_any_cuts(steps in steps(), max_match in 1..6usize, max_places in 0..9usize) {
+            let config = NgramConfig { max_match, max_places, ..NgramConfig::default() };
             let (mut index, mut text) = (LookUp::new(config), Vec::new());
             for (cut, more) in steps {
                 text.truncate(text.len().saturating_sub(cut));
                 index.truncate(text.len());
                 text.extend(more);
                 index.extend(&text);
-                prop_assert_eq!(index.guess(&text), by_definition(config, &text));
+                let found: Vec<_> = index.places(&text).map(|place| (place.token, place.len)).collect();
+                prop_assert_eq!(found, by_definition(config, &text));
                 // Nothing is left of what was cut off: the index is the one of the text alone.
-                let fresh = indexed(config, &text);
-                prop_assert_eq!(&index.runs, &fresh.runs);
+                let mut fresh = LookUp::new(config);
+                fresh.extend(&text);
+                prop_assert_eq!(&index.ends, &fresh.ends);
                 prop_assert_eq!(&index.newest, &fresh.newest);
             }
         }
