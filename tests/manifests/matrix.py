@@ -61,7 +61,7 @@ MATRIX = {
     },
     "watched": {
         "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
-        "otlp": {"endpoint": "http://otel-collector.monitoring:4317", "traceRatio": 0.1},
+        "otlp": {"endpoint": "http://otel-collector.monitoring:4317", "traceRatio": 0.1, "metrics": True},
     },
     "unwatched": {"metrics": {"enabled": False}, "log": {"format": "text", "filter": "warn,foretoken_engine=debug"}},
     "open networks": {"networkPolicy": {"enabled": False}, "orchestrator": {"podDisruptionBudget": {"enabled": False}}},

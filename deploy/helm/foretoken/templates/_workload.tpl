@@ -186,6 +186,7 @@ spec:
 {{- with $root.Values.otlp.endpoint }}
 - --otlp-endpoint={{ . }}
 - --trace-ratio={{ $root.Values.otlp.traceRatio }}
+- --metrics-exporter={{ ternary "otlp" "none" $root.Values.otlp.metrics }}
 {{- end }}
 {{- end -}}
 
