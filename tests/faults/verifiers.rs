@@ -6,7 +6,7 @@ use foretoken_orchestrator::Config;
 use foretoken_proto::error::retry_after_of;
 use foretoken_runtime::RuntimeConfig;
 use foretoken_testkit::client::{generate, ids_request};
-use foretoken_testkit::cluster::{Cluster, ngram, orchestrator, verifier};
+use foretoken_testkit::cluster::{Cluster, ngram, orchestrator, orchestrator_of, verifier};
 use foretoken_testkit::table::random_table;
 use tokio::task::JoinSet;
 use tonic::Code;
@@ -140,4 +140,25 @@ async fn a_verifier_of_another_model_is_left_out() {
         }
     }
     crate::support::until("nothing is held", || stranger_runtime.stats().sessions == 0).await;
+}
+
+/// As a headless Service lists its pods: whoever stands under the name is found, whoever comes later too.
+#[tokio::test(flavor = "multi_thread")]
+async fn verifiers_are_found_under_a_name() {
+    let node = verifier(target(random_table(1, VOCAB, 0))).await;
+    let name = format!("dns:///localhost:{}", node.address.port());
+    let nowhere = "dns:///no-such-host.invalid:7451".to_owned();
+    let config = Config { verifiers: vec![name, nowhere.clone()], ..Config::default() };
+    let orchestrator = orchestrator(config, &[], &[]).await;
+    let description =
+        until_described(&orchestrator, "it is found and the other name is not", |description| {
+            description.verifiers.iter().any(|state| state.ready)
+                && description.verifiers.iter().any(|state| state.message.contains("looked up"))
+        })
+        .await;
+    let ready = description.verifiers.iter().find(|state| state.ready).unwrap();
+    assert_eq!(ready.address, node.address.to_string());
+    let unresolved = description.verifiers.iter().find(|state| state.address == nowhere).unwrap();
+    assert_eq!(unresolved.reason, "UNRESOLVED", "{unresolved:?}");
+    assert_eq!(generate(&orchestrator, ids_request(&[0], 5)).await.unwrap().tokens.len(), 5);
 }

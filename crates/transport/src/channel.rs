@@ -129,7 +129,7 @@ pub async fn wait_healthy(
 }
 
 /// The innermost reason: a status for a failed connection says only `transport error`.
-fn cause(status: &Status) -> String {
+pub(crate) fn cause(status: &Status) -> String {
     let mut source = std::error::Error::source(status);
     let mut text = status.message().to_owned();
     while let Some(error) = source {

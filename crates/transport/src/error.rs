@@ -47,6 +47,16 @@ pub enum TransportError {
         /// Full name of the service.
         service: String,
     },
+    /// The service, asked once, does not report SERVING.
+    #[error("{service:?} at {address} is not serving: {answer}")]
+    NotServing {
+        /// The name that was asked after.
+        service: String,
+        /// Where.
+        address: String,
+        /// What it reports, or why there was no answer.
+        answer: String,
+    },
     /// The service did not report itself ready in time.
     #[error("{service} was not ready within {timeout:?}: {last}")]
     NotHealthy {

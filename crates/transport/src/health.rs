@@ -1,4 +1,8 @@
-//! grpc.health.v1 for one service: its name and the empty name always say the same.
+//! grpc.health.v1 for one service, in two questions.
+//!
+//! Its *name* asks whether it takes work now: that is readiness. The *empty name* asks whether the process
+//! lives: it reports SERVING from the first moment to the last, whatever the name says, so that an orchestrator that waits
+//! for its workers, or a service that drains, is not taken for dead.
 
 use tokio::sync::watch;
 use tonic_health::ServingStatus;
@@ -44,6 +48,7 @@ impl Health {
     pub(crate) async fn publish(&mut self) {
         let serving = *self.switch.borrow_and_update();
         self.report(serving).await;
+        self.reporter.set_service_status("", ServingStatus::Serving).await;
     }
 
     /// Follows the switch; never ends.
@@ -61,12 +66,13 @@ impl Health {
         for name in ["", self.service] {
             self.reporter.clear_service_status(name).await;
         }
+        // Connections that are still open may go on asking.
+        self.reporter.set_service_status("", ServingStatus::Serving).await;
+        self.report(false).await;
     }
 
     async fn report(&self, serving: bool) {
         let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
-        for name in ["", self.service] {
-            self.reporter.set_service_status(name, status).await;
-        }
+        self.reporter.set_service_status(self.service, status).await;
     }
 }

@@ -9,8 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio_stream::wrappers::TcpListenerStream;
+use tokio::net::TcpStream;
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::{Connected, TcpConnectInfo};
@@ -20,13 +19,13 @@ use crate::wire::{Counted, WireRole};
 /// Pause after a failed accept. It fails at once and again while the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The listener's connections. `draining` closes the silent ones, `cut` all of them.
+/// What a listener accepted. `draining` closes the silent ones, `cut` all of them.
 pub(crate) fn connections(
-    listener: TcpListener,
+    accepted: impl Stream<Item = io::Result<TcpStream>>,
     draining: CancellationToken,
     cut: CancellationToken,
 ) -> impl Stream<Item = io::Result<Connection>> {
-    TcpListenerStream::new(listener).then(move |accepted| {
+    accepted.then(move |accepted| {
         let (draining, cut) = (draining.clone(), cut.clone());
         async move {
             match accepted {

@@ -1,8 +1,8 @@
 //! What every Foretoken service shares: listening, health, limits, drain, the channels between them, and the count of
 //! the bytes they carry ([`wire`](wire_connections())).
 //!
-//! A service's `main` flattens [`ListenArgs`] into its arguments, loads what it serves, and ends in [`serve()`]; a
-//! client opens a [`channel()`]. Tests do the same on port 0 with a shutdown of their own.
+//! A service's `main` flattens [`ListenArgs`] into its arguments, loads what it serves while [`loading()`] answers for
+//! it, and ends in [`serve()`]; a client opens a [`channel()`]. Tests do the same on port 0 with a shutdown of their own.
 //!
 //! What this crate does not do: it knows no message and no service of ours, it does not load models, and it
 //! sets no time limit on a stream, because a stream lives as long as its session.
@@ -14,7 +14,9 @@ mod drain;
 mod duration;
 mod error;
 mod health;
+mod healthcheck;
 mod incoming;
+mod loading;
 mod map_status;
 mod serve;
 mod signal;
@@ -26,6 +28,8 @@ pub use drain::Drain;
 pub use duration::{ParseDurationError, parse_duration};
 pub use error::TransportError;
 pub use health::HealthSwitch;
+pub use healthcheck::{HealthcheckArgs, Invocation};
+pub use loading::loading;
 pub use map_status::MapStatus;
 pub use serve::{ServerConfig, serve};
 pub use signal::shutdown_signal;

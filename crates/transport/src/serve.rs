@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
@@ -67,7 +68,7 @@ pub async fn serve(
     let routes = with_reflection(routes.add_service(health_server), service, descriptor_set)?;
 
     let cut = CancellationToken::new();
-    let incoming = connections(listener, drain.begun_token().clone(), cut.clone());
+    let incoming = connections(TcpListenerStream::new(listener), drain.begun_token().clone(), cut.clone());
     let server = Server::builder()
         .max_concurrent_streams(config.max_connection_streams)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))

@@ -3,10 +3,13 @@
 //! The service under test is tonic's own health service, served under its own name.
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use clap::Parser;
 use foretoken_transport::{
-    ChannelConfig, Drain, HealthSwitch, ServerConfig, TransportError, channel, serve, wait_healthy,
+    ChannelConfig, Drain, HealthSwitch, Invocation, ListenArgs, ServerConfig, TransportError, channel,
+    loading, serve, wait_healthy,
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -122,7 +125,8 @@ async fn health_knows_the_service_by_name_and_follows_its_switch() {
     assert_eq!(next().await, Some(ServingStatus::Serving));
     process.health.set_serving(false);
     assert_eq!(next().await, Some(ServingStatus::NotServing));
-    assert_eq!(check(process.channel(), "").await, Ok(ServingStatus::NotServing));
+    // Not ready is not dead.
+    assert_eq!(check(process.channel(), "").await, Ok(ServingStatus::Serving));
     let error = wait_healthy(process.channel(), SERVICE, Duration::from_millis(50)).await.unwrap_err();
     assert!(error.to_string().ends_with("it reports NOT_SERVING"), "{error}");
     process.health.set_serving(true);
@@ -133,6 +137,92 @@ async fn health_knows_the_service_by_name_and_follows_its_switch() {
     assert_eq!(next().await, Some(ServingStatus::NotServing));
     assert_eq!(next().await, None);
     assert!(ended.await.unwrap() < Duration::from_secs(5));
+}
+
+/// One question as a container's probe asks it.
+async fn probe(address: &str, words: &[&str]) -> Result<(), String> {
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        invocation: Invocation<ListenArgs>,
+    }
+    let words = ["service", "healthcheck", "--address", address].into_iter().chain(words.iter().copied());
+    let Invocation::Healthcheck(args) = Cli::parse_from(words).invocation else {
+        panic!("not a healthcheck")
+    };
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    args.run(SERVICE, nobody).await.map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn a_probe_passes_only_while_the_service_serves() {
+    let process = Process::start(LIMIT).await;
+    let address = process.address.clone();
+    probe(&address, &[]).await.unwrap();
+    process.health.set_serving(false);
+    while probe(&address, &[]).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let refused = probe(&address, &[]).await.unwrap_err();
+    assert!(refused.contains(SERVICE) && refused.ends_with("it reports NOT_SERVING"), "{refused}");
+    probe(&address, &["--service", ""]).await.unwrap();
+    let unknown = probe(&address, &["--service", "test.v1.Other"]).await.unwrap_err();
+    assert!(unknown.contains("test.v1.Other"), "{unknown}");
+    process.end().await;
+    let gone = probe(&address, &["--service", ""]).await.unwrap_err();
+    assert!(gone.contains("refused"), "{gone}");
+}
+
+#[tokio::test]
+async fn a_probe_gives_up_in_time() {
+    // It accepts and never speaks.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let late = timeout(LIMIT, probe(&address, &["--timeout", "100ms"])).await.unwrap().unwrap_err();
+    assert!(late.ends_with("no answer within 100ms"), "{late}");
+}
+
+#[tokio::test]
+async fn a_service_that_loads_lives_and_is_not_ready() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (loaded, on_loaded) = oneshot::channel();
+    let asked = async {
+        let channel = channel(&address, &ChannelConfig::default()).unwrap();
+        assert_eq!(check(channel.clone(), "").await, Ok(ServingStatus::Serving));
+        assert_eq!(check(channel.clone(), SERVICE).await, Ok(ServingStatus::NotServing));
+        let request = HealthCheckRequest { service: SERVICE.to_owned() };
+        let watch = HealthClient::new(channel.clone()).watch(request).await.unwrap();
+        loaded.send(7).unwrap();
+        (channel, watch.into_inner())
+    };
+    let (made, (channel, mut watch)) =
+        timeout(LIMIT, async { tokio::join!(loading(&listener, SERVICE, on_loaded), asked) }).await.unwrap();
+    assert_eq!(made, Ok(7));
+    assert_eq!(watch.next().await.unwrap().unwrap().status(), ServingStatus::NotServing);
+    assert!(watch.next().await.is_none(), "the watch goes on");
+
+    // The listener is free for the service itself, and the client's channel finds it there.
+    let (shutdown, on_shutdown) = oneshot::channel::<()>();
+    let config = ServerConfig {
+        service_name: SERVICE,
+        max_message_bytes: 4 << 20,
+        max_connection_streams: 16,
+        drain_timeout: LIMIT,
+        announce: false,
+        health: HealthSwitch::new(),
+    };
+    let served = tokio::spawn(serve(
+        config,
+        listener,
+        Routes::default(),
+        tonic_health::pb::FILE_DESCRIPTOR_SET,
+        Drain::new(),
+        async move { on_shutdown.await.unwrap_or_default() },
+    ));
+    wait_healthy(channel, SERVICE, LIMIT).await.unwrap();
+    shutdown.send(()).unwrap();
+    timeout(LIMIT, served).await.unwrap().unwrap().unwrap();
 }
 
 #[tokio::test]

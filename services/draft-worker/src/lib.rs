@@ -15,7 +15,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use foretoken_proto::{DESCRIPTOR_SET, service_name};
 use foretoken_telemetry::init;
-use foretoken_transport::{Drain, ServerConfig, TransportError, shutdown_signal};
+use foretoken_transport::{Drain, ServerConfig, TransportError, loading, shutdown_signal};
 use tokio::net::TcpListener;
 use tonic::service::Routes;
 
@@ -37,7 +37,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let shutdown = shutdown_signal(args.listen.exit_on_stdin_close);
     tokio::pin!(shutdown);
     let source = tokio::select! {
-        source = Source::load(&args) => source?,
+        source = loading(&listener, service_name::DRAFT_WORKER, Source::load(&args)) => source?,
         () = &mut shutdown => return Ok(()),
     };
     serve(args.listen.server_config(service_name::DRAFT_WORKER), source, listener, Drain::new(), shutdown)

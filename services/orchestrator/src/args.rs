@@ -11,7 +11,7 @@ use foretoken_transport::{ListenArgs, parse_duration};
 /// Everything an orchestrator is told.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Args {
-    /// Addresses of target-verifiers, host:port, comma separated; all must run the same model
+    /// Addresses of target-verifiers, comma separated: host:port is one, dns:///host:port are all that the name lists, looked up again every 5 s; all must run the same model
     #[arg(
         long,
         env = "FORETOKEN_VERIFIERS",
@@ -21,11 +21,11 @@ pub struct Args {
     )]
     pub verifiers: Vec<String>,
 
-    /// Addresses of draft-workers, host:port, comma separated; none is plain decoding
+    /// Addresses of draft-workers, host:port or dns:///host:port, comma separated; none is plain decoding
     #[arg(long, env = "FORETOKEN_DRAFT_WORKERS", value_name = "ADDR,…", value_delimiter = ',')]
     pub draft_workers: Vec<String>,
 
-    /// Addresses of draft-workers that are not under your control, host:port, comma separated: they draft greedily, or by the Gumbel rule, so that nothing they claim need be believed
+    /// Addresses of draft-workers that are not under your control, host:port or dns:///host:port, comma separated: they draft greedily, or by the Gumbel rule, so that nothing they claim need be believed
     #[arg(long, env = "FORETOKEN_UNTRUSTED_DRAFT", value_name = "ADDR,…", value_delimiter = ',')]
     pub untrusted_draft: Vec<String>,
 

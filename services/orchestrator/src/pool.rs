@@ -1,13 +1,17 @@
 //! The workers an orchestrator knows, and which of them can be used now.
 //!
-//! One task per worker (`watch`) asks what it runs and follows its health; requests only read. The first
+//! One task per worker (`watch`) asks what it runs and follows its health, one task per name (`names`) finds the workers
+//! under it; requests only read. The first
 //! verifier that answers defines the pool's [`Target`]; workers that do not fit it are left out, with a
 //! reason.
 
+mod members;
+mod names;
 mod target;
 mod watch;
 mod worker;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use foretoken_engine::conversation::DraftOpen;
@@ -19,6 +23,7 @@ use tonic::Status;
 
 use crate::args::Config;
 use crate::remote::{InUse, Remote, RemoteDrafter, RemoteVerifier, link_error};
+use members::{Members, Name};
 pub use target::Target;
 use target::TargetCell;
 pub use worker::Worker;
@@ -29,12 +34,19 @@ pub struct Pool(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    verifiers: Vec<Arc<Worker>>,
-    draft_workers: Vec<Arc<Worker>>,
+    verifiers: Members,
+    draft_workers: Members,
     target: TargetCell,
     /// Held while it is decided whose model is the pool's.
     deciding: Mutex<()>,
     health: HealthSwitch,
+}
+
+/// What a worker is asked to do.
+#[derive(Debug, Clone, Copy)]
+enum Role {
+    Verify,
+    Draft,
 }
 
 /// Largest reply taken from a worker.
@@ -46,18 +58,22 @@ impl Pool {
     /// # Errors
     /// If an address is malformed.
     pub fn connect(config: &Config, health: HealthSwitch) -> Result<Self, TransportError> {
+        let (mut verifiers, mut draft_workers) = (Members::default(), Members::default());
+        verifiers.add(&config.verifiers, true)?;
+        draft_workers.add(&config.draft_workers, true)?;
+        draft_workers.add(&config.untrusted_draft_workers, false)?;
         let inner = Arc::new(Inner {
-            verifiers: workers(&config.verifiers, true)?,
-            draft_workers: draft_workers(config)?,
+            verifiers,
+            draft_workers,
             target: TargetCell::default(),
             deciding: Mutex::new(()),
             health,
         });
-        for worker in &inner.verifiers {
-            tokio::spawn(watch::verifier(Arc::downgrade(&inner), Arc::clone(worker)));
-        }
-        for worker in &inner.draft_workers {
-            tokio::spawn(watch::draft_worker(Arc::downgrade(&inner), Arc::clone(worker)));
+        for role in [Role::Verify, Role::Draft] {
+            inner.watch(role, inner.members(role).all());
+            for name in inner.members(role).names() {
+                tokio::spawn(names::follow(Arc::downgrade(&inner), role, Arc::clone(name)));
+            }
         }
         Ok(Self(inner))
     }
@@ -80,7 +96,7 @@ impl Pool {
         open: &foretoken_engine::conversation::VerifyOpen,
     ) -> Result<RemoteVerifier, Status> {
         let mut refusal = None;
-        for worker in by_load(&self.0.verifiers, |_| true) {
+        for worker in by_load(self.0.verifiers.all(), |_| true) {
             match self.open_at(&worker, open).await {
                 Ok(remote) => return Ok(remote.learning(Arc::clone(worker.steps()))),
                 Err(status) => {
@@ -116,7 +132,7 @@ impl Pool {
         let reserve_len = open.session.reserve_len;
         let fits = |worker: &Worker| worker.is_of(kind) && worker.max_context() >= reserve_len;
         let mut refusal = None;
-        for worker in by_load(&self.0.draft_workers, fits) {
+        for worker in by_load(self.0.draft_workers.all(), fits) {
             let opened = if worker.is_trusted() {
                 self.open_at(&worker, open).await
             } else {
@@ -141,8 +157,8 @@ impl Pool {
                 "no draft workers are configured; see --draft-workers".into(),
             );
         }
-        let of_kind: Vec<_> = self.0.draft_workers.iter().filter(|worker| worker.is_of(kind)).collect();
-        if let Some(worker) = of_kind.iter().find(|worker| worker.is_ready()) {
+        let workers = self.0.draft_workers.all();
+        if let Some(worker) = workers.iter().find(|worker| worker.is_of(kind) && worker.is_ready()) {
             let message = format!(
                 "{} drafts for texts of up to {} tokens; this request may reach {reserve_len}",
                 worker.name(),
@@ -151,7 +167,7 @@ impl Pool {
             return error("DRAFT_CONTEXT_TOO_SHORT", message);
         }
         // A reason that is about more than reachability says most.
-        let states: Vec<_> = self.0.draft_workers.iter().map(|worker| worker.state()).collect();
+        let states = self.0.draft_workers.states();
         let telling = states.iter().find(|state| state.reason == Reason::TokenizerMismatch.as_str());
         match telling {
             Some(state) => error(&state.reason, state.message.clone()),
@@ -160,7 +176,7 @@ impl Pool {
     }
 
     fn no_verifier(&self) -> Problem {
-        let states: Vec<_> = self.0.verifiers.iter().map(|worker| worker.state()).collect();
+        let states = self.0.verifiers.states();
         Problem::new(Reason::NoVerifier, list("no verifier is ready", &states))
             .retry_after(std::time::Duration::from_secs(1))
     }
@@ -184,34 +200,62 @@ impl Pool {
     /// What Describe says of the workers.
     #[must_use]
     pub fn states(&self) -> (Vec<v1::WorkerState>, Vec<v1::WorkerState>) {
-        let states = |workers: &[Arc<Worker>]| workers.iter().map(|worker| worker.state()).collect();
-        (states(&self.0.verifiers), states(&self.0.draft_workers))
+        (self.0.verifiers.states(), self.0.draft_workers.states())
     }
 }
 
 impl Inner {
+    fn members(&self, role: Role) -> &Members {
+        match role {
+            Role::Verify => &self.verifiers,
+            Role::Draft => &self.draft_workers,
+        }
+    }
+
+    /// Follows each of these until it is dismissed.
+    fn watch(self: &Arc<Self>, role: Role, workers: Vec<Arc<Worker>>) {
+        for worker in workers {
+            let pool = Arc::downgrade(self);
+            tokio::spawn(async move {
+                let watched = Arc::clone(&worker);
+                let watch = async {
+                    match role {
+                        Role::Verify => watch::verifier(pool, watched).await,
+                        Role::Draft => watch::draft_worker(pool, watched).await,
+                    }
+                };
+                tokio::select! {
+                    () = worker.dismissed() => {}
+                    () = watch => {}
+                }
+            });
+        }
+    }
+
+    /// Makes the workers under `name` those at `addresses`.
+    fn agree(
+        self: &Arc<Self>,
+        role: Role,
+        name: &Arc<Name>,
+        addresses: &[SocketAddr],
+    ) -> Result<(), TransportError> {
+        let new = self.members(role).agree(name, addresses)?;
+        self.watch(role, new);
+        self.publish_health();
+        Ok(())
+    }
+
     /// Health follows the verifiers: with none there is nothing to generate with.
     fn publish_health(&self) {
-        self.health.set_serving(self.verifiers.iter().any(|worker| worker.is_ready()));
+        self.health.set_serving(self.verifiers.all().iter().any(|worker| worker.is_ready()));
     }
 }
 
-fn workers(addresses: &[String], trusted: bool) -> Result<Vec<Arc<Worker>>, TransportError> {
-    addresses.iter().map(|address| Worker::new(address, trusted).map(Arc::new)).collect()
-}
-
-fn draft_workers(config: &Config) -> Result<Vec<Arc<Worker>>, TransportError> {
-    let mut all = workers(&config.draft_workers, true)?;
-    all.extend(workers(&config.untrusted_draft_workers, false)?);
-    Ok(all)
-}
-
 /// The ready workers that `fit`, those with the fewest sessions first.
-fn by_load(workers: &[Arc<Worker>], fit: impl Fn(&Worker) -> bool) -> Vec<Arc<Worker>> {
-    let mut ready: Vec<_> =
-        workers.iter().filter(|worker| worker.is_ready() && fit(worker)).cloned().collect();
-    ready.sort_by_key(|worker| worker.load());
-    ready
+fn by_load(mut workers: Vec<Arc<Worker>>, fit: impl Fn(&Worker) -> bool) -> Vec<Arc<Worker>> {
+    workers.retain(|worker| worker.is_ready() && fit(worker));
+    workers.sort_by_key(|worker| worker.load());
+    workers
 }
 
 fn list(summary: &str, states: &[v1::WorkerState]) -> String {

@@ -13,7 +13,7 @@ use anyhow::Context;
 use foretoken_engine::LatticeShape;
 use foretoken_proto::{DESCRIPTOR_SET, service_name};
 use foretoken_telemetry::init;
-use foretoken_transport::{Drain, ServerConfig, TransportError, shutdown_signal};
+use foretoken_transport::{Drain, ServerConfig, TransportError, loading, shutdown_signal};
 use foretoken_worker::Host;
 use tokio::net::TcpListener;
 use tonic::service::Routes;
@@ -35,9 +35,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let (path, model) = (args.model.clone(), args.model_args.clone());
     let shutdown = shutdown_signal(args.listen.exit_on_stdin_close);
     tokio::pin!(shutdown);
-    let loading = tokio::task::spawn_blocking(move || Host::load(&path, &model, LatticeShape::default()));
+    let load = tokio::task::spawn_blocking(move || Host::load(&path, &model, LatticeShape::default()));
     let host = tokio::select! {
-        host = loading => host.context("the model's loader panicked")??,
+        host = loading(&listener, service_name::TARGET_VERIFIER, load) => host.context("the model's loader panicked")??,
         () = &mut shutdown => return Ok(()),
     };
     serve(args.listen.server_config(service_name::TARGET_VERIFIER), host, listener, Drain::new(), shutdown)

@@ -8,7 +8,7 @@ use foretoken_proto::v1::target_verifier_client::TargetVerifierClient;
 use foretoken_proto::v1::{DescribeRequest, TokenizerChunk, TokenizerRequest, WorkerDescription};
 use foretoken_proto::{PROTOCOL_VERSION, error::Reason, service_name};
 use foretoken_text::Tokenizer;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -39,6 +39,10 @@ impl Unfit {
 
 impl From<Status> for Unfit {
     fn from(status: Status) -> Self {
+        if status.code() == Code::Unimplemented {
+            let message = "does not provide the service: it is still loading, or the address is another's";
+            return Self::new("NOT_PROVIDED", message);
+        }
         let source = std::error::Error::source(&status).map(|source| format!(": {}", innermost(source)));
         Self::new("UNREACHABLE", format!("{}{}", status.message(), source.unwrap_or_default()))
     }
@@ -114,7 +118,11 @@ impl Inner {
         match (target, tokenizer) {
             _ if fits => {}
             (Some(target), _)
-                if self.verifiers.iter().any(|other| !Arc::ptr_eq(other, worker) && other.is_taken_in()) =>
+                if self
+                    .verifiers
+                    .all()
+                    .iter()
+                    .any(|other| !Arc::ptr_eq(other, worker) && other.is_taken_in()) =>
             {
                 let ours = &target.description;
                 let message = format!(

@@ -6,6 +6,7 @@ use std::sync::{Arc, RwLock};
 use foretoken_engine::ledger::Steps;
 use foretoken_proto::v1;
 use foretoken_transport::{ChannelConfig, MeteredChannel, TransportError, metered_channel};
+use tokio_util::sync::CancellationToken;
 
 /// A worker's address, connection and state.
 #[derive(Debug)]
@@ -16,6 +17,7 @@ pub struct Worker {
     in_use: Arc<AtomicUsize>,
     steps: Arc<Steps>,
     fit: RwLock<Fit>,
+    dismissed: CancellationToken,
 }
 
 /// Whether a worker can be used.
@@ -62,6 +64,7 @@ impl Worker {
             in_use: Arc::default(),
             steps: Arc::default(),
             fit: RwLock::new(fit),
+            dismissed: CancellationToken::new(),
         })
     }
 
@@ -112,6 +115,22 @@ impl Worker {
             );
         }
         *self.fit.write().unwrap_or_else(std::sync::PoisonError::into_inner) = fit;
+    }
+
+    /// It is in the pool no longer: nobody need follow it.
+    pub(super) fn dismiss(&self) {
+        tracing::info!(worker = self.address, "worker left");
+        self.dismissed.cancel();
+    }
+
+    /// Resolves once it is dismissed.
+    pub(super) async fn dismissed(&self) {
+        self.dismissed.cancelled().await;
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_dismissed(&self) -> bool {
+        self.dismissed.is_cancelled()
     }
 
     /// Whether it takes sessions now.
