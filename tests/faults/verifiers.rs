@@ -6,7 +6,7 @@ use foretoken_orchestrator::Config;
 use foretoken_proto::error::retry_after_of;
 use foretoken_runtime::RuntimeConfig;
 use foretoken_testkit::client::{generate, ids_request};
-use foretoken_testkit::cluster::{Cluster, ngram, orchestrator, orchestrator_of, verifier};
+use foretoken_testkit::cluster::{Cluster, ngram, orchestrator, verifier};
 use foretoken_testkit::table::random_table;
 use tokio::task::JoinSet;
 use tonic::Code;

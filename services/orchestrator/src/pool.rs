@@ -184,14 +184,13 @@ impl Pool {
     /// Reads how many workers of each role are ready, and how many there are; nothing once the pool is gone.
     pub(crate) fn readiness(&self) -> impl Fn() -> std::vec::IntoIter<(&'static str, usize, usize)> + use<> {
         let inner = Arc::downgrade(&self.0);
-        let count = |workers: &[Arc<Worker>]| workers.iter().filter(|worker| worker.is_ready()).count();
+        let role = |name, members: &Members| {
+            let workers = members.all();
+            (name, workers.iter().filter(|worker| worker.is_ready()).count(), workers.len())
+        };
         move || {
             let roles = inner.upgrade().map(|inner| {
-                let (verifiers, draft_workers) = (&inner.verifiers, &inner.draft_workers);
-                vec![
-                    ("verifier", count(verifiers), verifiers.len()),
-                    ("draft_worker", count(draft_workers), draft_workers.len()),
-                ]
+                vec![role("verifier", &inner.verifiers), role("draft_worker", &inner.draft_workers)]
             });
             roles.unwrap_or_default().into_iter()
         }
