@@ -242,3 +242,24 @@ async fn killing_the_verifier_is_a_clear_error() {
     let refused = generate_at(channel, request("again", 4)).await.expect_err("there is no verifier");
     assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
 }
+
+/// The ledger of real answers is whole, alone and together, whoever drafts.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs FORETOKEN_TEST_MODEL and the foretoken binary"]
+async fn ledgers_of_real_answers_leave_no_remainder() {
+    let verifier = Service::verifier();
+    let (ngram, model) =
+        (Service::draft_worker("ngram"), Service::draft_worker(&test_model().to_string_lossy()));
+    let orchestrator = Service::orchestrator(&verifier, &[&ngram, &model], &[]);
+    let channel = ready(&orchestrator, 2).await;
+    for (drafter, at_once) in
+        [(v1::DrafterKind::Ngram, 1), (v1::DrafterKind::Model, 4), (v1::DrafterKind::None, 4)]
+    {
+        let together = PROMPTS.lines().take(at_once).map(|prompt| {
+            let request =
+                v1::GenerateRequest { drafter: drafter.into(), rounds: true, ..request(prompt, 24) };
+            answer(&channel, request)
+        });
+        futures_util::future::join_all(together).await.iter().for_each(foretoken_tests::ledger::check);
+    }
+}

@@ -1,4 +1,5 @@
 //! Shared helpers of the suites.
 
+pub mod ledger;
 pub mod process;
 pub mod stats;
