@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use foretoken_proto::v1;
+use foretoken_telemetry::names::REQUEST_ID;
 use foretoken_tests::process::until;
 
 use crate::measured::{Cluster, request};
@@ -27,7 +28,7 @@ fn lines_of_a_sampled_request_have_its_trace_and_its_id() {
             .is_some_and(|id| id.len() == len && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
     };
     assert!(hex("trace_id", 32) && hex("span_id", 16), "{line:#}");
-    assert_eq!(line["spans"][0]["request_id"], "of-this-test", "{line:#}");
+    assert_eq!(line["span"][REQUEST_ID], "of-this-test", "{line:#}");
     let outside = lines.iter().find(|line| line["fields"]["message"] == "serving").unwrap();
     assert!(outside.get("trace_id").is_none(), "{outside:#}");
 }
