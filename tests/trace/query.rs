@@ -84,7 +84,9 @@ impl Jaeger {
 
     /// A trace in the stable API's form, OTLP as JSON, its times as they were exported.
     pub(crate) fn trace_by_id(&self, trace_id: &str) -> Vec<SeenSpan> {
-        let Some(found) = self.get(&format!("/api/v3/traces/{trace_id}?raw_traces=true")) else { return Vec::new() };
+        let Some(found) = self.get(&format!("/api/v3/traces/{trace_id}?raw_traces=true")) else {
+            return Vec::new();
+        };
         let resources = list(&found["result"]["resourceSpans"]);
         resources.iter().flat_map(resource_spans).collect()
     }
