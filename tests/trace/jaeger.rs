@@ -27,7 +27,9 @@ async fn traced() -> Traced {
     let export = ["--otlp-endpoint", jaeger.endpoint.as_str(), "--metrics-exporter", "none"];
     let verifier = Service::verifier_with(&export);
     let draft_worker = Service::draft_worker_with(&test_model().to_string_lossy(), &export);
-    let orchestrator = Service::orchestrator(&verifier, &[&draft_worker], &export);
+    // However busy the machine is, no call is given up.
+    let patient = [&export[..], &["--draft-timeout", "30s"]].concat();
+    let orchestrator = Service::orchestrator(&verifier, &[&draft_worker], &patient);
     let channel = ready(&orchestrator, 1).await;
     Traced { jaeger, _services: [orchestrator, draft_worker, verifier], channel }
 }
