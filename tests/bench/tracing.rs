@@ -8,15 +8,11 @@
 
 #![allow(clippy::print_stdout, reason = "a benchmark's output")]
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
-use foretoken_proto::service_name;
 use foretoken_proto::v1;
 use foretoken_testkit::client::generate_at;
 use foretoken_testkit::otlp::Sink;
-use foretoken_tests::process::Service;
-use foretoken_transport::{ChannelConfig, channel, wait_healthy};
+use foretoken_tests::process::{Service, ready};
 use tonic::transport::Channel;
 
 /// Pairs of measurements.
@@ -35,8 +31,7 @@ impl Cluster {
         let verifier = Service::verifier_with(args);
         let draft_worker = Service::draft_worker_with("ngram", args);
         let orchestrator = Service::orchestrator(&verifier, &[&draft_worker], args);
-        let channel = channel(&orchestrator.address, &ChannelConfig::default())?;
-        wait_healthy(channel.clone(), service_name::ORCHESTRATOR, Duration::from_secs(60)).await?;
+        let channel = ready(&orchestrator, 1).await;
         Ok(Self { services: [orchestrator, draft_worker, verifier], channel })
     }
 

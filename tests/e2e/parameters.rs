@@ -2,10 +2,10 @@
 
 use foretoken_proto::v1;
 use foretoken_testkit::client::{Answer, samples_at};
-use foretoken_tests::process::{Service, test_model};
+use foretoken_tests::process::{Service, ready, test_model};
 use tonic::transport::Channel;
 
-use crate::real_model::{answer, ready, request};
+use crate::real_model::{answer, request};
 
 /// Something that a small model repeats itself on.
 const PROMPT: &str = "Write a list of animals: cat, dog, cat, dog, cat,";

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use foretoken_proto::service_name;
 use foretoken_proto::v1;
 use foretoken_testkit::client::{Answer, generate_at};
-use foretoken_tests::process::{Service, full, test_model};
-use foretoken_transport::{ChannelConfig, channel, wait_healthy};
+use foretoken_tests::process::{Service, full, ready, test_model};
 use tonic::transport::Channel;
 
 const PROMPTS: &str = include_str!("prompts.txt");
@@ -17,19 +15,6 @@ pub(crate) fn request(prompt: &str, max_tokens: u32) -> v1::GenerateRequest {
         max_tokens: Some(max_tokens),
         ..v1::GenerateRequest::default()
     }
-}
-
-pub(crate) async fn ready(orchestrator: &Service, draft_workers: usize) -> Channel {
-    let channel = channel(&orchestrator.address, &ChannelConfig::default()).unwrap();
-    wait_healthy(channel.clone(), service_name::ORCHESTRATOR, Duration::from_secs(60)).await.unwrap();
-    for _ in 0..600 {
-        let description = foretoken_testkit::client::describe_at(channel.clone()).await;
-        if description.draft_workers.iter().filter(|worker| worker.ready).count() == draft_workers {
-            return channel;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("the draft workers did not become ready");
 }
 
 pub(crate) async fn answer(channel: &Channel, request: v1::GenerateRequest) -> Answer {

@@ -5,6 +5,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use foretoken_proto::service_name;
+use foretoken_testkit::client::describe_at;
+use foretoken_transport::{ChannelConfig, channel, wait_healthy};
+use tonic::transport::Channel;
+
 /// The `foretoken` binary that was built beside the running test.
 ///
 /// # Panics
@@ -146,6 +151,26 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// A channel to an orchestrator, once it serves and so many draft workers are ready.
+///
+/// # Panics
+/// If they do not become ready in time.
+pub async fn ready(orchestrator: &Service, draft_workers: usize) -> Channel {
+    let channel =
+        channel(&orchestrator.address, &ChannelConfig::default()).expect("a service announces an address");
+    wait_healthy(channel.clone(), service_name::ORCHESTRATOR, Duration::from_secs(60))
+        .await
+        .expect("the orchestrator becomes healthy");
+    for _ in 0..600 {
+        let description = describe_at(channel.clone()).await;
+        if description.draft_workers.iter().filter(|worker| worker.ready).count() == draft_workers {
+            return channel;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the draft workers did not become ready");
 }
 
 /// Sends a signal to a process.

@@ -3,12 +3,10 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use foretoken_proto::service_name;
 use foretoken_proto::v1;
 use foretoken_testkit::client::{Answer, generate_at};
 use foretoken_testkit::otlp::Sink;
-use foretoken_tests::process::Service;
-use foretoken_transport::{ChannelConfig, channel, wait_healthy};
+use foretoken_tests::process::{Service, ready};
 
 /// Answers of one cluster. With one span per round and call they are more than the exporter's queue of a slow collector
 /// would bear if anything waited for it.
@@ -20,8 +18,7 @@ async fn answers(endpoint: Option<&str>) -> (Vec<Answer>, Duration) {
     let verifier = Service::verifier_with(&export);
     let draft_worker = Service::draft_worker_with("ngram", &export);
     let orchestrator = Service::orchestrator(&verifier, &[&draft_worker], &export);
-    let channel = channel(&orchestrator.address, &ChannelConfig::default()).unwrap();
-    wait_healthy(channel.clone(), service_name::ORCHESTRATOR, Duration::from_secs(60)).await.unwrap();
+    let channel = ready(&orchestrator, 1).await;
     let began = Instant::now();
     let mut answers = Vec::new();
     for seed in 0..REQUESTS {

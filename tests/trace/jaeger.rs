@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use foretoken_proto::{service_name, v1};
+use foretoken_proto::v1;
 use foretoken_telemetry::names;
 use foretoken_testkit::client::generate_at;
-use foretoken_tests::process::{Service, test_model, until};
-use foretoken_transport::{ChannelConfig, channel, wait_healthy};
+use foretoken_tests::process::{Service, ready, test_model, until};
 use tonic::transport::Channel;
 
 use crate::query::{Dependency, Jaeger};
@@ -28,9 +27,10 @@ async fn traced() -> Traced {
     let export = ["--otlp-endpoint", jaeger.endpoint.as_str(), "--metrics-exporter", "none"];
     let verifier = Service::verifier_with(&export);
     let draft_worker = Service::draft_worker_with(&test_model().to_string_lossy(), &export);
-    let orchestrator = Service::orchestrator(&verifier, &[&draft_worker], &export);
-    let channel = channel(&orchestrator.address, &ChannelConfig::default()).unwrap();
-    wait_healthy(channel.clone(), service_name::ORCHESTRATOR, Duration::from_secs(60)).await.unwrap();
+    // However busy the machine is, no call is given up.
+    let patient = [&export[..], &["--draft-timeout", "30s"]].concat();
+    let orchestrator = Service::orchestrator(&verifier, &[&draft_worker], &patient);
+    let channel = ready(&orchestrator, 1).await;
     Traced { jaeger, _services: [orchestrator, draft_worker, verifier], channel }
 }
 

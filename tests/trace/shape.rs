@@ -85,11 +85,13 @@ impl<'a> Trace<'a> {
             }
             let parent = self.parent(span);
             assert!(span.start_ns + TOLERANCE_NS >= parent.start_ns, "{span:#?} begins before {parent:#?}");
-            // A session ends when its stream does, a run when the worker has heard that enough came.
+            // A session ends when its stream does, a run when the worker has heard that enough came, and what a caller has
+            // given up when the worker is done with it.
             let outlives = [names::SPAN_VERIFY_SESSION, names::SPAN_DRAFT_SESSION]
                 .contains(&span.name.as_str())
                 || span.text(names::FRAME_KIND) == Some("decode")
-                || parent.text(names::FRAME_KIND) == Some("decode");
+                || parent.text(names::FRAME_KIND) == Some("decode")
+                || parent.text(names::ERROR_TYPE).is_some();
             assert!(
                 outlives || span.end_ns <= parent.end_ns + TOLERANCE_NS,
                 "{span:#?} ends {} ns after {parent:#?}",
