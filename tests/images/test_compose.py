@@ -88,9 +88,9 @@ class Observed(Compose):
             with tempfile.TemporaryDirectory() as context:
                 shutil.copy(path, Path(context) / name)
                 # The overlay's arguments are for a collector: Jaeger gets its own.
-                jaeger = "exec /jaeger --collector.otlp.grpc.host-port=0.0.0.0:4317 --query.http-server.host-port=0.0.0.0:16686"
-                entry = json.dumps(["/bin/sh", "-c", jaeger] if name == "jaeger" else ["/prometheus"])
-                (Path(context) / "Dockerfile").write_text(f"FROM foretoken-test/base:bookworm\nCOPY {name} /\nENTRYPOINT {entry}\n")
+                jaeger = "exec /usr/bin/jaeger --collector.otlp.grpc.host-port=0.0.0.0:4317 --query.http-server.host-port=0.0.0.0:16686"
+                entry = json.dumps(["/bin/sh", "-c", jaeger] if name == "jaeger" else ["/usr/bin/prometheus"])
+                (Path(context) / "Dockerfile").write_text(f"FROM foretoken-test/base:bookworm\nCOPY {name} /usr/bin/\nENTRYPOINT {entry}\n")
                 docker("build", "--tag", f"foretoken-test/{name}", context)
 
     def up(self, observer, service):
