@@ -14,8 +14,6 @@ use tracing::Span;
 #[derive(Debug)]
 pub struct Rounds {
     request: Context,
-    /// Relates the loop's clock to the calendar.
-    moment: Moment,
     round: Option<TimedSpan>,
     call: Option<TimedSpan>,
 }
@@ -25,7 +23,7 @@ impl Rounds {
     #[must_use]
     pub fn traced(request: &Span) -> Option<Self> {
         let request = propagation::context_of(request);
-        is_sampled(&request).then(|| Self { request, moment: Moment::now(), round: None, call: None })
+        is_sampled(&request).then(|| Self { request, round: None, call: None })
     }
 }
 
@@ -64,7 +62,8 @@ impl Observer for Rounds {
             span.set(names::ERROR_TYPE, reason.to_owned());
             span.fail(reason);
         }
-        span.end(self.moment.time_at(call.ended.into_std()));
+        // The clocks are related anew: over a long answer they drift apart.
+        span.end(Moment::now().time_at(call.ended.into_std()));
     }
 
     fn round_ends(&mut self, round: Option<&Round>, ledger: &Ledger) {
