@@ -6,7 +6,7 @@ use foretoken_orchestrator::Config;
 use foretoken_proto::error::retry_after_of;
 use foretoken_runtime::RuntimeConfig;
 use foretoken_testkit::client::{generate, ids_request};
-use foretoken_testkit::cluster::{Cluster, ngram, orchestrator, verifier};
+use foretoken_testkit::cluster::{Cluster, ngram, orchestrator, orchestrator_of, verifier};
 use foretoken_testkit::table::random_table;
 use tokio::task::JoinSet;
 use tonic::Code;
@@ -149,7 +149,7 @@ async fn verifiers_are_found_under_a_name() {
     let name = format!("dns:///localhost:{}", node.address.port());
     let nowhere = "dns:///no-such-host.invalid:7451".to_owned();
     let config = Config { verifiers: vec![name, nowhere.clone()], ..Config::default() };
-    let orchestrator = orchestrator(config, &[], &[]).await;
+    let orchestrator = orchestrator_of(config).await;
     let description =
         until_described(&orchestrator, "it is found and the other name is not", |description| {
             description.verifiers.iter().any(|state| state.ready)

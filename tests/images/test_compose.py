@@ -19,7 +19,8 @@ from pathlib import Path
 
 from containers import MODEL, docker, generate, until
 
-FOLDER = Path(__file__).resolve().parents[2] / "deploy/compose"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "deploy/compose"
 SERVICES = ("orchestrator", "target-verifier", "draft-worker")
 SETTINGS = {
     "FORETOKEN_MODELS": str(MODEL.parent), "FORETOKEN_TARGET": MODEL.name, "FORETOKEN_KV_TOKENS": "4096",
@@ -87,10 +88,17 @@ class Observed(Compose):
             path = binaries[name]
             with tempfile.TemporaryDirectory() as context:
                 shutil.copy(path, Path(context) / name)
-                # The overlay's arguments are for a collector: Jaeger gets its own.
-                jaeger = "exec /usr/bin/jaeger --collector.otlp.grpc.host-port=0.0.0.0:4317 --query.http-server.host-port=0.0.0.0:16686"
-                entry = json.dumps(["/bin/sh", "-c", jaeger] if name == "jaeger" else ["/usr/bin/prometheus"])
-                (Path(context) / "Dockerfile").write_text(f"FROM foretoken-test/base:bookworm\nCOPY {name} /usr/bin/\nENTRYPOINT {entry}\n")
+                lines = ["FROM foretoken-test/base:bookworm", f"COPY {name} /usr/bin/"]
+                if name == "jaeger":
+                    # The trace suite's settings, reached from other containers; the overlay's arguments are for a collector.
+                    settings = (ROOT / "tests/jaeger/config.yaml").read_text().replace("127.0.0.1", "0.0.0.0")
+                    (Path(context) / "config.yaml").write_text(settings)
+                    lines += ["COPY config.yaml /etc/jaeger.yaml",
+                              "ENV JAEGER_OTLP_PORT=4317 JAEGER_QUERY_HTTP_PORT=16686 JAEGER_QUERY_GRPC_PORT=16685"]
+                    start = ["/bin/sh", "-c", "exec /usr/bin/jaeger --config /etc/jaeger.yaml"]
+                else:
+                    start = ["/usr/bin/prometheus"]
+                (Path(context) / "Dockerfile").write_text("\n".join([*lines, f"ENTRYPOINT {json.dumps(start)}", ""]))
                 docker("build", "--tag", f"foretoken-test/{name}", context)
 
     def up(self, observer, service):
@@ -112,7 +120,9 @@ class Observed(Compose):
 
     def test_jaeger_shows_the_trace(self):
         self.up("jaeger", "otel-collector")
-        until(lambda: self.traced() == {f"foretoken-{name}" for name in SERVICES}, "Jaeger has a trace across all three")
+        # The first answer may have come before the draft worker was known.
+        everyone = {f"foretoken-{name}" for name in SERVICES}
+        until(lambda: self.answered() and self.traced() == everyone, "Jaeger has a trace across all three")
 
     def prometheus(self, what, **query):
         """What Prometheus' published port answers."""
@@ -127,7 +137,7 @@ class Observed(Compose):
         """The services whose spans are in one trace, as Jaeger tells it from its own network."""
         (container,) = self.compose("ps", "--quiet", "otel-collector").split()
         networks = json.loads(docker("inspect", container).stdout)[0]["NetworkSettings"]["Networks"]
-        address = f"http://{networks['demo_clients']['IPAddress']}:16686/api/traces?service=foretoken-orchestrator&lookback=1h"
+        address = f"http://{networks['demo_clients']['IPAddress']}:16686/api/traces?service=foretoken-orchestrator"
         try:
             with urllib.request.urlopen(address, timeout=10) as answer:
                 traces = json.load(answer)["data"]

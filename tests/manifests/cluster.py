@@ -47,8 +47,8 @@ class Cluster:
         self._until(lambda: self.kubectl("get", "--raw", "/readyz", check=False).returncode == 0)
 
     def _run(self, name, *words):
-        log = open(self.folder / f"{name}.log", "w", encoding="utf-8")
-        self.processes.append(subprocess.Popen([tool(name), *map(str, words)], stdout=log, stderr=log))
+        with open(self.folder / f"{name}.log", "w", encoding="utf-8") as log:
+            self.processes.append(subprocess.Popen([tool(name), *map(str, words)], stdout=log, stderr=log))
 
     def _until(self, done, patience=300):
         began = time.monotonic()
