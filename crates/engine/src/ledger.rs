@@ -57,6 +57,14 @@ pub struct Position {
     pub overlap_sum: f64,
 }
 
+impl Position {
+    /// β, or P under the block rule: how likely a token here was to be accepted; none where none was judged.
+    #[must_use]
+    pub fn beta(&self) -> Option<f64> {
+        (self.judged > 0).then(|| self.overlap_sum / f64::from(self.judged))
+    }
+}
+
 /// Worker time charged to one answer: of each pass the share of its rows, whether or not its tokens were used. Summed
 /// over all answers this is the worker's busy time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -144,6 +152,13 @@ impl Ledger {
     #[must_use]
     pub fn saved_passes(&self) -> i64 {
         i64::from(self.output_tokens()) - i64::from(self.target_passes())
+    }
+
+    /// Bytes on the wire, of both links and both ways, for each pass saved; none where none was saved.
+    #[must_use]
+    pub fn bytes_per_saved_pass(&self) -> Option<f64> {
+        let bytes = [self.draft, self.verify].iter().map(|link| link.wire_up + link.wire_down).sum::<u64>();
+        (self.saved_passes() > 0).then(|| bytes as f64 / self.saved_passes() as f64)
     }
 
     /// From the first token's commit to the last one's.
@@ -256,6 +271,16 @@ mod tests {
         let break_even = ledger.break_even_round_trip().unwrap();
         assert!((break_even - (9e-3 - 2e-3 / 3.0 - 4e-3)).abs() < 1e-12, "{break_even}");
         assert_eq!(Ledger::default().break_even_round_trip(), None);
+    }
+
+    #[test]
+    fn bytes_and_beta_are_told_where_there_is_something_to_divide_by() {
+        let link = Traffic { wire_up: 400, wire_down: 200, ..Traffic::default() };
+        let ledger = Ledger { draft: link, verify: link, ..ledger() };
+        assert_eq!(ledger.bytes_per_saved_pass(), Some(200.0));
+        assert_eq!(Ledger::default().bytes_per_saved_pass(), None);
+        let position = Position { drafted: 4, accepted: 1, judged: 2, overlap_sum: 1.5 };
+        assert_eq!((position.beta(), Position::default().beta()), (Some(0.75), None));
     }
 
     #[test]

@@ -12,15 +12,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 /// Looks at a signal before the first yield: about a microsecond.
 const SPINS: u32 = 100;
-/// Yields before a thread sleeps; each is at once over if nothing else wants the processor.
-///
-/// Some hundred microseconds: longer than threads wait for each other within a pass, where their shares of the memory's
-/// speed differ. With 50 of them a pass over 637 MB took 35 ms, with these 25: most barriers had put a thread to sleep,
-/// and waking it costs more than the wait.
-const YIELDS: u32 = 1000;
+/// How long a thread yields before it sleeps: longer than threads wait for each other within a pass, where their shares
+/// of the memory's speed differ. With a tenth of it a pass over 637 MB took 35 ms, with this 25: most barriers had put a
+/// thread to sleep, and waking it costs more than the wait.
+const PATIENCE: Duration = Duration::from_micros(500);
+/// A yield that took longer let another thread run: the processor is wanted, and who goes on yielding is put back further
+/// each time.
+const CONTENDED: Duration = Duration::from_micros(20);
 
 /// A pool of threads; the one that calls [`run`](Self::run) is one of them.
 pub struct Pool {
@@ -249,12 +251,23 @@ impl Signal {
 
     /// Waits for a value other than `seen`, or for `given_up`; returns the value.
     fn wait_beyond(&self, seen: u32, given_up: impl Fn() -> bool) -> u32 {
-        for attempt in 0..SPINS + YIELDS {
+        let mut yielding: Option<(Instant, Instant)> = None;
+        for attempt in 0.. {
             let value = self.now();
             if value != seen || given_up() {
                 return value;
             }
-            if attempt < SPINS { spin_loop() } else { thread::yield_now() }
+            if attempt < SPINS {
+                spin_loop();
+                continue;
+            }
+            let (began, last) = *yielding.get_or_insert_with(|| (Instant::now(), Instant::now()));
+            thread::yield_now();
+            let now = Instant::now();
+            if now - last > CONTENDED || now - began > PATIENCE {
+                break;
+            }
+            yielding = Some((began, now));
         }
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.sleepers.fetch_add(1, Ordering::SeqCst);

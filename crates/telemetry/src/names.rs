@@ -96,6 +96,11 @@ pub const OVERLAP: &str = "foretoken.overlap";
 /// Positions whose acceptance could be foretold.
 pub const JUDGED: &str = "foretoken.judged";
 
+/// β at each position of the request's blocks, as far as any was judged there. Numbers, in order.
+pub const BETA: &str = "foretoken.beta";
+/// Bytes on the wire, of both links and both ways, for each pass saved.
+pub const BYTES_PER_SAVED_PASS: &str = "foretoken.bytes_per_saved_pass";
+
 /// Time to the first token, from the request's arrival, microseconds.
 pub const TTFT_US: &str = "foretoken.ttft_us";
 /// Time from the first token's commit to the last one's, microseconds: the sum of the stages.

@@ -152,6 +152,12 @@ pub fn record(request: &Span, finished: &v1::Finished, account: &Ledger) {
         (names::VERIFY_CHARGED_US, count(ledger.verify_charged_us)),
     ];
     attributes.extend(stages(&account.stages));
+    let beta: Vec<f64> = account.positions.iter().map_while(|position| position.beta()).collect();
+    if !beta.is_empty() {
+        attributes.push((names::BETA, Value::Array(beta.into())));
+    }
+    attributes
+        .extend(account.bytes_per_saved_pass().map(|bytes| (names::BYTES_PER_SAVED_PASS, Value::F64(bytes))));
     attributes.extend(ledger.plain_step_ns.map(|nanos| (names::PLAIN_STEP_US, count(nanos / 1000))));
     attributes.extend(ledger.gain_seconds.map(|gain| (names::GAIN_US, micros(gain))));
     attributes.extend(ledger.break_even_seconds.map(|trip| (names::BREAK_EVEN_US, micros(trip))));

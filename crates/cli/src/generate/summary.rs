@@ -5,7 +5,7 @@ use std::time::Duration;
 use foretoken_proto::v1::{Ledger, SpeculationOff, Started};
 
 use super::stream::{Answer, Complete, End, Origin, Sample};
-use super::verdict::{break_even, spent, verdict};
+use super::verdict::{break_even, per_saved_pass, spent, verdict};
 use crate::rounds::Rule;
 use crate::terminal::{Style, harmless};
 
@@ -56,6 +56,7 @@ fn table(
         ("verify link", bytes_both_ways(ledger.verify_bytes_up, ledger.verify_bytes_down)),
         ("time", times(answer, sample)),
     ]);
+    rows.extend(per_saved_pass(ledger).map(|moved| ("moved", moved)));
     rows.extend(spent(ledger).map(|spent| ("spent", spent)));
     rows.extend(verdict(ledger).map(|verdict| ("verdict", verdict)));
     rows.extend(break_even(ledger).map(|distance| ("break-even", distance)));

@@ -52,6 +52,14 @@ pub(super) fn verdict(ledger: &Ledger) -> Option<String> {
     Some(format!("{worth}; moving data cost {:.0} % ({})", 100.0 * moving / wall, time(moving)))
 }
 
+/// What moving data came to for each pass that it saved; none where none was saved.
+pub(super) fn per_saved_pass(ledger: &Ledger) -> Option<String> {
+    let bytes =
+        ledger.draft_wire_up + ledger.draft_wire_down + ledger.verify_wire_up + ledger.verify_wire_down;
+    let saved = u64::try_from(ledger.saved_passes).ok().filter(|&saved| saved > 0 && bytes > 0)?;
+    Some(format!("{bytes} B on the wire, {} B for each pass saved", bytes / saved))
+}
+
 /// From where on drafting would not pay; none without blocks.
 pub(super) fn break_even(ledger: &Ledger) -> Option<String> {
     let seconds = ledger.break_even_seconds?;
@@ -122,6 +130,20 @@ mod tests {
         assert_eq!(verdict(&Ledger { drafted: 0, ..ledger(0.1) }), None);
         assert_eq!(verdict(&Ledger { gain_seconds: None, ..ledger(0.1) }), None);
         assert_eq!((spent(&Ledger::default()), break_even(&Ledger::default())), (None, None));
+    }
+
+    #[test]
+    fn bytes_are_set_against_what_they_saved() {
+        let ledger = Ledger {
+            saved_passes: 4,
+            draft_wire_up: 100,
+            draft_wire_down: 200,
+            verify_wire_up: 300,
+            verify_wire_down: 400,
+            ..Ledger::default()
+        };
+        assert_eq!(per_saved_pass(&ledger).unwrap(), "1000 B on the wire, 250 B for each pass saved");
+        assert_eq!(per_saved_pass(&Ledger { saved_passes: -1, ..ledger }), None);
     }
 
     #[test]

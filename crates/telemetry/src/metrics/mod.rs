@@ -1,5 +1,5 @@
 //! Metrics: what is measured ([`names`]), the provider that collects it, and its two ways out: pushed over OTLP,
-//! and scraped from [`endpoint`].
+//! and scraped from `endpoint`.
 //!
 //! Instruments are counters in memory, and reading them is the reader's work: nothing here waits, and a collector
 //! that is slow or gone costs nothing but its own data.
