@@ -14,8 +14,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Looks at a signal before the first yield: about a microsecond.
-const SPINS: u32 = 100;
+/// Looks at a signal before the first yield: some ten microseconds, the length of most waits within a pass. Where
+/// another process wants the processor a yield gives it a whole slice, which is a thousand times as long.
+const SPINS: u32 = 1000;
 /// How long a thread yields before it sleeps: longer than threads wait for each other within a pass, where their shares
 /// of the memory's speed differ. With a tenth of it a pass over 637 MB took 35 ms, with this 25: most barriers had put a
 /// thread to sleep, and waking it costs more than the wait.

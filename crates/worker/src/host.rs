@@ -6,7 +6,7 @@ use foretoken_engine::LatticeShape;
 use foretoken_model::{LoadError, load};
 use foretoken_proto::convert::narrow;
 use foretoken_proto::{PROTOCOL_VERSION, v1};
-use foretoken_runtime::decoder::Decoder;
+use foretoken_runtime::decoder::{Decoder, DecoderError, SessionRows};
 use foretoken_runtime::{Runtime, RuntimeConfig, StartError};
 use foretoken_text::Tokenizer;
 
@@ -48,6 +48,21 @@ impl std::error::Error for HostError {
     }
 }
 
+/// Runs some passes that nobody waits for: the first ones meet memory that was never touched, and would make the first
+/// answer slow and its ledger's T(1) too long.
+fn warm_up<D: Decoder>(decoder: &mut D) -> Result<(), DecoderError> {
+    let slot = decoder.allocate(WARM_UP_ROWS)?;
+    let passed = [WARM_UP_ROWS, 1, 1].iter().try_for_each(|&rows| {
+        decoder.truncate(slot, WARM_UP_ROWS - rows);
+        decoder.forward(&[SessionRows { slot, tokens: &[0; WARM_UP_ROWS][..rows], logits: 1 }])
+    });
+    decoder.release(slot);
+    passed
+}
+
+/// Rows of the widest pass of a warm-up: a block's.
+const WARM_UP_ROWS: usize = 8;
+
 impl Host {
     /// Loads the model at `path` and starts its thread. Blocks while it reads the weights.
     ///
@@ -64,7 +79,12 @@ impl Host {
             }
         })
         .map_err(HostError::Load)?;
-        Self::start(loaded.decoder, loaded.tokenizer, &config).map_err(HostError::Start)
+        let mut decoder = loaded.decoder;
+        if let Err(error) = warm_up(&mut decoder) {
+            // The first request will tell whoever asks.
+            tracing::warn!(%error, "the first pass failed");
+        }
+        Self::start(decoder, loaded.tokenizer, &config).map_err(HostError::Start)
     }
 
     /// Starts a decoder's thread.

@@ -89,7 +89,7 @@ impl<'a, W: Observer> Account<'a, W> {
         if call.callee == Callee::Verify {
             self.round.last_pass = (times.batch_rows, times.batch_sessions);
             if times.passes > 0 {
-                self.steps.learn(times);
+                self.steps.learn(times, self.rounds == 0);
                 self.sessions += f64::from(times.batch_sessions);
                 self.passes += 1.0;
             }

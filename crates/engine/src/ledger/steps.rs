@@ -26,14 +26,15 @@ struct Learnt {
 }
 
 impl Steps {
-    /// Learns from a reply's account. Replies about several passes, or prompts, teach nothing.
-    pub fn learn(&self, times: &WorkerTimes) {
+    /// Learns from a reply's account. Replies about several passes, or prompts, teach nothing; of the first token's only
+    /// the pass counts (`is_first`), for it waited until its own prompt was read.
+    pub fn learn(&self, times: &WorkerTimes, is_first: bool) {
         if times.passes != 1 || times.batch_rows == 0 || times.batch_rows > MOST_ROWS {
             return;
         }
         let mut learnt = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         learnt.line.add(f64::from(times.batch_rows), times.model_us as f64);
-        if times.rows == 1 {
+        if times.rows == 1 && !is_first {
             let step: f64 = [times.queue_us, times.batch_wait_us, times.model_us, times.sampling_us]
                 .map(|micros| micros as f64)
                 .iter()
@@ -126,21 +127,21 @@ mod tests {
     fn a_measured_plain_step_comes_before_the_line() {
         let steps = Steps::default();
         assert_eq!((steps.plain(1.0), steps.pass(5.0)), (None, None));
-        steps.learn(&pass(5, 5, 1, 3_000));
+        steps.learn(&pass(5, 5, 1, 3_000), false);
         // One kind of pass says nothing about a slope.
         assert_eq!(steps.plain(1.0), Some(Duration::from_micros(3_000)));
-        steps.learn(&pass(9, 9, 1, 4_000));
+        steps.learn(&pass(9, 9, 1, 4_000), false);
         assert_eq!(steps.plain(1.0).unwrap().as_micros(), 2_000);
         assert_eq!(steps.pass(7.0).unwrap().as_micros(), 3_500, "the line is as right");
-        steps.learn(&WorkerTimes { queue_us: 100, sampling_us: 50, ..pass(1, 1, 1, 2_350) });
+        steps.learn(&WorkerTimes { queue_us: 100, sampling_us: 50, ..pass(1, 1, 1, 2_350) }, false);
         assert_eq!(steps.plain(1.0).unwrap().as_micros(), 2_500);
     }
 
     #[test]
     fn loads_are_told_apart() {
         let steps = Steps::default();
-        steps.learn(&pass(1, 1, 1, 2_000));
-        steps.learn(&pass(1, 8, 8, 4_000));
+        steps.learn(&pass(1, 1, 1, 2_000), false);
+        steps.learn(&pass(1, 8, 8, 4_000), false);
         assert_eq!(steps.plain(1.0).unwrap().as_micros(), 2_000);
         assert_eq!(steps.plain(6.0).unwrap().as_micros(), 4_000);
         // Nobody was seen alone with one other: the line through both.
@@ -149,13 +150,22 @@ mod tests {
     }
 
     #[test]
+    fn what_the_first_token_waited_for_is_no_plain_step() {
+        let steps = Steps::default();
+        // It waited for its prompt; its own pass is one of a single row all the same.
+        steps.learn(&WorkerTimes { queue_us: 50_000, ..pass(1, 1, 1, 2_000) }, true);
+        steps.learn(&pass(5, 5, 1, 3_000), false);
+        assert_eq!(steps.plain(1.0).unwrap().as_micros(), 2_000);
+    }
+
+    #[test]
     fn it_follows_and_forgets() {
         let steps = Steps::default();
         for _ in 0..500 {
-            steps.learn(&pass(1, 1, 1, 2_000));
+            steps.learn(&pass(1, 1, 1, 2_000), false);
         }
         for _ in 0..500 {
-            steps.learn(&pass(1, 1, 1, 6_000));
+            steps.learn(&pass(1, 1, 1, 6_000), false);
         }
         let step = steps.plain(1.0).unwrap().as_secs_f64();
         assert!((step - 6e-3).abs() < 1e-5, "{step}");
@@ -164,9 +174,9 @@ mod tests {
     #[test]
     fn prompts_and_several_passes_teach_nothing() {
         let steps = Steps::default();
-        steps.learn(&pass(100, 100, 1, 50_000));
-        steps.learn(&WorkerTimes { passes: 2, ..pass(1, 1, 1, 9_000) });
-        steps.learn(&WorkerTimes::default());
+        steps.learn(&pass(100, 100, 1, 50_000), false);
+        steps.learn(&WorkerTimes { passes: 2, ..pass(1, 1, 1, 9_000) }, false);
+        steps.learn(&WorkerTimes::default(), false);
         assert_eq!(steps.plain(1.0), None);
     }
 }
