@@ -142,6 +142,17 @@ pub enum FinishReason {
     Length,
 }
 
+impl FinishReason {
+    /// Its name in traces and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+        }
+    }
+}
+
 /// A finished answer.
 #[derive(Debug, Clone)]
 pub struct Outcome {
@@ -324,7 +335,7 @@ impl<V: Verifier, S: DrafterSource, O: Output, W: Observer> Generation<'_, V, S,
                 break;
             }
         }
-        self.account.settle(self.commits.is_none());
+        self.account.settle();
         let now = self.account.watch().since();
         let (first, _) = *self.commits.get_or_insert((now, now));
         self.commits = Some((first, now));

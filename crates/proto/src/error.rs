@@ -147,6 +147,12 @@ pub fn reason_of(status: &Status) -> Option<String> {
     status.get_details_error_info().map(|info| info.reason)
 }
 
+/// The same as text that no peer can choose: `OTHER` where there is none, or none of ours.
+#[must_use]
+pub fn known_reason_of(status: &Status) -> &'static str {
+    Reason::known(&reason_of(status).unwrap_or_default())
+}
+
 /// The hint when to ask again, if a status carries one.
 #[must_use]
 pub fn retry_after_of(status: &Status) -> Option<Duration> {

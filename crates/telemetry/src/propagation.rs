@@ -13,6 +13,7 @@ use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::names;
+use crate::timed::is_sampled;
 
 const TRACEPARENT: &str = "traceparent";
 
@@ -50,10 +51,12 @@ pub fn inject_context(span: &Span) -> Option<String> {
 /// The trace that `span` belongs to, in hexadecimal digits, if it is recorded.
 #[must_use]
 pub fn sampled_trace_id(span: &Span) -> Option<String> {
+    sampled(span).map(|span| span.trace_id().to_string())
+}
+
+fn sampled(span: &Span) -> Option<SpanContext> {
     let context = span.context();
-    let span = context.span();
-    let span = span.span_context();
-    (span.is_valid() && span.is_sampled()).then(|| span.trace_id().to_string())
+    is_sampled(&context).then(|| context.span().span_context().clone())
 }
 
 /// The caller's context from a request's metadata; an empty one if there is none or it is malformed.
@@ -69,10 +72,7 @@ pub fn extract_text(traceparent: &str) -> Context {
 
 /// The id of `span` if its trace is sampled: what a frame carries so that the worker's span hangs below the round's.
 pub fn sampled_span_id(span: &Span) -> Option<u64> {
-    let context = span.context();
-    let span = context.span();
-    let span = span.span_context();
-    (span.is_valid() && span.is_sampled()).then(|| u64::from_be_bytes(span.span_id().to_bytes()))
+    sampled(span).map(|span| u64::from_be_bytes(span.span_id().to_bytes()))
 }
 
 /// The context of another span of the same trace: `session` is what came with `Open`, `span_id` what came with a frame.

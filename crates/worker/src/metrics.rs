@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use foretoken_proto::error::{Reason, reason_of};
+use foretoken_proto::error::{Reason, known_reason_of};
 use foretoken_runtime::{PassObserver, Runtime, StatsSnapshot};
 use foretoken_telemetry::metrics::{Counter, Histogram, KeyValue, Metric, names};
 use tokio::sync::Semaphore;
@@ -61,8 +61,7 @@ impl WorkerMetrics {
 
     /// A session was not opened.
     pub fn refused(&self, status: &Status) {
-        let reason = reason_of(status).map_or(names::OTHER, |reason| Reason::known(&reason));
-        self.refused_opens.add(1, &[KeyValue::new(names::REASON, reason)]);
+        self.refused_opens.add(1, &[KeyValue::new(names::REASON, known_reason_of(status))]);
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use foretoken_engine::generate::{FinishReason, Observer, Outcome};
 use foretoken_engine::ledger::{Ledger, Round};
-use foretoken_proto::error::{Reason, reason_of};
+use foretoken_proto::error::{Reason, known_reason_of};
 use foretoken_telemetry::metrics::{Counter, Histogram, KeyValue, names};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -89,15 +89,14 @@ impl Metrics {
             self.speculation_off.add(0, &[KeyValue::new(names::REASON, reason)]);
         }
         for finish in [FinishReason::Stop, FinishReason::Length] {
-            self.success.add(0, &[KeyValue::new(names::FINISH_REASON, finish_reason(finish))]);
+            self.success.add(0, &[KeyValue::new(names::FINISH_REASON, finish.name())]);
         }
         self.prompt_tokens.add(0, &[]);
     }
 
     /// A request was refused before its first event.
     pub(crate) fn refused(&self, status: &Status) {
-        let reason = reason_of(status).map_or(names::OTHER, |reason| Reason::known(&reason));
-        self.failures.add(1, &[KeyValue::new(names::REASON, reason)]);
+        self.failures.add(1, &[KeyValue::new(names::REASON, known_reason_of(status))]);
     }
 
     /// A request was broken off.
@@ -107,7 +106,7 @@ impl Metrics {
 
     /// An answer to a request that came at `arrived` is finished.
     pub(crate) fn finished(&self, outcome: &Outcome, arrived: Instant, prompt_tokens: u32) {
-        self.success.add(1, &[KeyValue::new(names::FINISH_REASON, finish_reason(outcome.finish))]);
+        self.success.add(1, &[KeyValue::new(names::FINISH_REASON, outcome.finish.name())]);
         self.prompt_tokens.add(prompt_tokens.into(), &[]);
         self.drafters.add(1, &[KeyValue::new(names::DRAFTER, drafter(outcome.drafter.as_deref()))]);
         for off in &outcome.speculation_off {
@@ -143,13 +142,6 @@ impl Observer for RoundTimes {
 
 fn seconds(duration: Duration) -> f64 {
     duration.as_secs_f64()
-}
-
-fn finish_reason(finish: FinishReason) -> &'static str {
-    match finish {
-        FinishReason::Stop => "stop",
-        FinishReason::Length => "length",
-    }
 }
 
 /// What kind of drafter a name is of: a model's own name is not ours to choose.

@@ -214,7 +214,7 @@ impl Job {
                 rounds: timeline.map(Timeline::into_rounds).unwrap_or_default(),
                 ..finished(&outcome, arrived, prompt_tokens, reproducible)
             };
-            trace::record(&span, &finished, &outcome.ledger);
+            trace::record(&span, &finished, &outcome);
             send(&events, index, Kind::Finished(finished)).await
         };
         let answer = async {

@@ -3,7 +3,7 @@
 //! The request's own span is made where the request comes in; here its children are, while the round loop tells of
 //! them, and the account that goes on it at the end. An answer whose trace is not sampled has none of this.
 
-use foretoken_engine::generate::{Call, Callee, Observer};
+use foretoken_engine::generate::{Call, Callee, Observer, Outcome};
 use foretoken_engine::ledger::{Ledger, Round, Stages};
 use foretoken_proto::v1;
 use foretoken_telemetry::timed::{Moment, TimedSpan, is_sampled};
@@ -119,14 +119,15 @@ pub fn answer_span(sample: u32, samples: usize) -> Span {
 }
 
 /// Puts an answer's account on its span.
-pub fn record(request: &Span, finished: &v1::Finished, account: &Ledger) {
+pub fn record(request: &Span, finished: &v1::Finished, outcome: &Outcome) {
     let Some(ledger) = &finished.ledger else { return };
+    let account = &outcome.ledger;
     let count = |value: u64| Value::I64(i64::try_from(value).unwrap_or(i64::MAX));
     let micros = |seconds: f64| Value::F64(seconds * 1e6);
     let mut attributes = vec![
         (names::INPUT_TOKENS, count(ledger.prompt_tokens.into())),
         (names::OUTPUT_TOKENS, count(ledger.output_tokens.into())),
-        (names::FINISH_REASON, Value::from(finish_reason(finished))),
+        (names::FINISH_REASON, Value::from(outcome.finish.name())),
         (names::DRAFTER, Value::from(finished.drafter.clone())),
         (names::TOKENS_ACCEPTED, count(ledger.accepted.into())),
         (names::TOKENS_REPAIR, count(ledger.repair.into())),
@@ -167,12 +168,4 @@ pub fn record(request: &Span, finished: &v1::Finished, account: &Ledger) {
 fn stages(stages: &Stages) -> impl Iterator<Item = (&'static str, Value)> {
     let micros = stages.values().map(|time| i64::try_from(time.as_micros()).unwrap_or(i64::MAX));
     STAGES.into_iter().zip(micros.map(Value::I64))
-}
-
-fn finish_reason(finished: &v1::Finished) -> &'static str {
-    match finished.finish_reason() {
-        v1::FinishReason::Stop => "stop",
-        v1::FinishReason::Length => "length",
-        v1::FinishReason::Unspecified => "",
-    }
 }

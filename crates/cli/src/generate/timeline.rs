@@ -3,7 +3,7 @@
 use foretoken_proto::v1::round::Kind;
 use foretoken_proto::v1::{Origin, Round, Stages};
 
-use super::verdict::{stages, time};
+use super::verdict::{stages, time, whole};
 use crate::terminal::Style;
 
 /// Cells of the longest round.
@@ -72,7 +72,7 @@ fn what(round: &Round) -> String {
 }
 
 fn length(round: &Round) -> u64 {
-    round.stages.as_ref().map_or(0, |parts| stages(parts).iter().map(|(_, nanos)| nanos).sum())
+    round.stages.as_ref().map_or(0, whole)
 }
 
 /// The stages side by side. Borders are rounded, not lengths, so that rounding never adds up.

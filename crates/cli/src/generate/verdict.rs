@@ -16,13 +16,19 @@ pub(super) fn stages(stages: &Stages) -> [(&'static str, u64); 8] {
     ]
 }
 
+/// The whole stretch, nanoseconds.
+pub(super) fn whole(parts: &Stages) -> u64 {
+    stages(parts).iter().map(|(_, nanos)| nanos).sum()
+}
+
 /// Where the time between first and last token went, the longest first; none where there was no such time.
 pub(super) fn spent(ledger: &Ledger) -> Option<String> {
-    let mut parts = stages(ledger.stages.as_ref()?);
-    let whole: u64 = parts.iter().map(|(_, nanos)| nanos).sum();
+    let parts = ledger.stages.as_ref()?;
+    let whole = whole(parts);
     if whole == 0 {
         return None;
     }
+    let mut parts = stages(parts);
     parts.sort_by_key(|&(_, nanos)| std::cmp::Reverse(nanos));
     let parts: Vec<_> = parts
         .iter()
@@ -37,7 +43,7 @@ pub(super) fn spent(ledger: &Ledger) -> Option<String> {
 pub(super) fn verdict(ledger: &Ledger) -> Option<String> {
     let gain = ledger.gain_seconds.filter(|_| ledger.drafted > 0)?;
     let parts = ledger.stages.as_ref()?;
-    let wall = stages(parts).iter().map(|(_, nanos)| *nanos as f64 / 1e9).sum::<f64>();
+    let wall = whole(parts) as f64 / 1e9;
     if wall == 0.0 {
         return None;
     }

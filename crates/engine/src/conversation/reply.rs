@@ -25,19 +25,6 @@ pub enum VerifyReply {
 }
 
 impl VerifyReply {
-    /// The frame that this message is the terminal reply to.
-    #[must_use]
-    pub fn terminates(&self) -> Option<u64> {
-        match self {
-            Self::Verdict(verdict) => Some(verdict.seq),
-            Self::Finished(finished) => Some(finished.seq),
-            Self::Refused(refusal) => Some(refusal.seq),
-            Self::Opened { .. } | Self::Token(_) | Self::Draining => None,
-        }
-    }
-}
-
-impl VerifyReply {
     /// What it says it cost; nothing where it says nothing.
     #[must_use]
     pub fn times(&self) -> WorkerTimes {
@@ -47,18 +34,6 @@ impl VerifyReply {
             Self::Finished(_) | Self::Refused(_) | Self::Opened { .. } | Self::Draining => {
                 WorkerTimes::default()
             }
-        }
-    }
-}
-
-impl DraftReply {
-    /// The frame that this message is the terminal reply to.
-    #[must_use]
-    pub fn terminates(&self) -> Option<u64> {
-        match self {
-            Self::Drafted(drafted) => Some(drafted.seq),
-            Self::Refused(refusal) => Some(refusal.seq),
-            Self::Opened { .. } | Self::Draining => None,
         }
     }
 }

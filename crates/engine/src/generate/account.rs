@@ -11,33 +11,17 @@ use crate::ledger::{Ledger, Origin, Round, RoundKind, Stages, Steps, Watch};
 
 /// The ledger as it grows, and the round that is going on.
 pub(super) struct Account<'a, W> {
-    pub(super) ledger: Ledger,
+    ledger: Ledger,
     observer: &'a mut W,
     steps: &'a Steps,
     watch: Watch,
-    round: RoundSoFar,
+    round: Round,
+    /// Rounds that committed something.
     rounds: u32,
     call: Option<CallSoFar>,
     /// Sessions of the passes seen, and their number: the load.
     sessions: f64,
     passes: f64,
-}
-
-#[derive(Debug, Clone, Default)]
-struct RoundSoFar {
-    stages: Stages,
-    passes: u32,
-    draft_len: u32,
-    drafted: u32,
-    accepted: u32,
-    committed: u32,
-    is_block: bool,
-    closing: Option<Origin>,
-    judged: u32,
-    overlap_sum: f64,
-    last_pass: (u32, u32),
-    began: Option<Instant>,
-    ended: Option<Instant>,
 }
 
 /// A call that is going on.
@@ -52,12 +36,13 @@ struct CallSoFar {
 
 impl<'a, W: Observer> Account<'a, W> {
     pub(super) fn new(observer: &'a mut W, steps: &'a Steps) -> Self {
+        let now = Instant::now();
         Self {
             ledger: Ledger::default(),
             observer,
             steps,
-            watch: Watch::started(Instant::now()),
-            round: RoundSoFar::default(),
+            watch: Watch::started(now),
+            round: begun(0, now),
             rounds: 0,
             call: None,
             sessions: 0.0,
@@ -87,9 +72,9 @@ impl<'a, W: Observer> Account<'a, W> {
         call.times.add(times);
         call.tokens += tokens;
         if call.callee == Callee::Verify {
-            self.round.last_pass = (times.batch_rows, times.batch_sessions);
+            (self.round.batch_rows, self.round.batch_sessions) = (times.batch_rows, times.batch_sessions);
             if times.passes > 0 {
-                self.steps.learn(times, self.rounds == 0);
+                self.steps.learn(times, self.round.kind == RoundKind::Prefill);
                 self.sessions += f64::from(times.batch_sessions);
                 self.passes += 1.0;
             }
@@ -138,7 +123,7 @@ impl<'a, W: Observer> Account<'a, W> {
             position.judged += 1;
             position.overlap_sum += decision.foretold.get(index).unwrap_or(&0.0);
         }
-        self.round.is_block = true;
+        self.round.kind = RoundKind::Block;
         self.round.passes += 1;
         self.round.judged = decision.judged as u32;
         self.round.overlap_sum = expected;
@@ -156,70 +141,65 @@ impl<'a, W: Observer> Account<'a, W> {
             Origin::Repair | Origin::Bonus => {}
         }
         self.round.committed += 1;
-        self.round.closing = Some(origin);
+        self.round.closing = origin;
     }
 
     /// What was committed is complete: the time up to now is settled.
-    pub(super) fn settle(&mut self, is_first: bool) {
+    pub(super) fn settle(&mut self) {
         let now = Instant::now();
-        self.round.began.get_or_insert(self.watch.since());
         let (stages, drafting) = self.watch.commit(now);
         self.round.stages += stages;
-        self.round.ended = Some(now);
-        if is_first {
-            self.ledger.first = stages;
-            return;
+        self.round.ended = now;
+        match self.round.kind {
+            // The first token is all there is to this round.
+            RoundKind::Prefill => return self.ledger.first = stages,
+            RoundKind::Block => self.ledger.judging += stages.at_verifier(),
+            RoundKind::Run => {}
         }
         self.ledger.stages += stages;
         self.ledger.drafting += drafting;
-        if self.round.is_block {
-            self.ledger.judging += stages.at_verifier();
-        }
     }
 
     pub(super) fn round_begins(&mut self) {
-        self.round = RoundSoFar::default();
+        self.round = begun(self.rounds, self.watch.since());
         self.observer.round_begins();
     }
 
     /// The round is over; one that committed nothing was in vain.
     pub(super) fn round_ends(&mut self) {
         self.call_ended(None);
-        let round = std::mem::take(&mut self.round);
-        let (Some(closing), Some(began), Some(ended)) = (round.closing, round.began, round.ended) else {
+        if self.round.committed == 0 {
             self.watch.in_vain();
             return self.observer.round_ends(None, &self.ledger);
-        };
-        let kind = match (self.rounds, round.is_block) {
-            (0, _) => RoundKind::Prefill,
-            (_, true) => RoundKind::Block,
-            (_, false) => RoundKind::Run,
-        };
-        let (batch_rows, batch_sessions) = round.last_pass;
-        let told = Round {
-            index: self.rounds,
-            kind,
-            began,
-            ended,
-            stages: round.stages,
-            passes: round.passes,
-            draft_len: round.draft_len,
-            drafted: round.drafted,
-            accepted: round.accepted,
-            committed: round.committed,
-            closing,
-            judged: round.judged,
-            overlap_sum: round.overlap_sum,
-            batch_rows,
-            batch_sessions,
-        };
+        }
         self.rounds += 1;
-        self.observer.round_ends(Some(&told), &self.ledger);
+        self.observer.round_ends(Some(&self.round), &self.ledger);
     }
 
     /// The whole account, once the answer is.
     pub(super) fn closed(self) -> Ledger {
         let sessions = if self.passes > 0.0 { self.sessions / self.passes } else { 1.0 };
         Ledger { plain_step: self.steps.plain(sessions), ..self.ledger }
+    }
+}
+
+/// A round that has just begun, and is a run until a block is decided.
+fn begun(index: u32, at: Instant) -> Round {
+    Round {
+        index,
+        kind: if index == 0 { RoundKind::Prefill } else { RoundKind::Run },
+        began: at,
+        ended: at,
+        stages: Stages::default(),
+        passes: 0,
+        draft_len: 0,
+        drafted: 0,
+        accepted: 0,
+        committed: 0,
+        closing: Origin::Plain,
+        judged: 0,
+        overlap_sum: 0.0,
+        batch_rows: 0,
+        batch_sessions: 0,
     }
 }
