@@ -29,13 +29,13 @@ def helm(*words):
     return ended.stdout
 
 
-def template(values, *words, release="demo"):
+def template(values, *words, release="demo", chart=CHART):
     """The chart's text with these values over its own."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump(values, file)
         file.flush()
         common = ("--namespace", NAMESPACE, "--kube-version", KUBERNETES)
-        return helm("template", release, CHART, *common, "--values", file.name, *words)
+        return helm("template", release, chart, *common, "--values", file.name, *words)
 
 
 def manifests(values, *words):
@@ -72,3 +72,24 @@ def by_kind(objects, kind):
 def service_of(workload):
     """draft-worker, target-verifier or orchestrator."""
     return workload["metadata"]["labels"]["app.kubernetes.io/component"]
+
+
+def flag(container, name):
+    """The value of a flag, None where it is not given."""
+    return option(container["args"], name)
+
+
+def option(words, name):
+    """The value of an option among a command's words, None where it is not given."""
+    return next((word.split("=", 1)[1] for word in words if word.startswith(name + "=")), None)
+
+
+def question(probe):
+    """The port and the service's name that a probe asks after: the kubelet by itself, or the service's binary."""
+    if "grpc" in probe:
+        return probe["grpc"]["port"], probe["grpc"].get("service", "")
+    command = probe["exec"]["command"]
+    host, port = option(command, "--address").split(":")
+    if command[1] != "healthcheck" or host != "127.0.0.1":
+        raise AssertionError(f"{command} does not ask its own service")
+    return int(port), option(command, "--service")

@@ -1,9 +1,21 @@
 """The values that the chart is rendered with: every setting that changes what objects there are, or their shape."""
 
+import functools
+
+from chart import manifests
+
 SHA256 = "a" * 64
 PULL = {"enabled": True, "url": "https://example.com/target.gguf", "sha256": SHA256}
 GPU = {"count": 1, "runtimeClassName": "nvidia"}
 PEER = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "apps"}}}]
+
+SECRETS = {"orchestrator": "front-cert", "targetVerifier": "target-cert", "draftWorker": "draft-cert"}
+KEYS = {"enabled": True, "existingSecret": "keys"}
+
+
+def made(**more):
+    """TLS with certificates that cert-manager makes."""
+    return {"enabled": True, "certManager": {"enabled": True, "issuerRef": {"name": "foretoken-ca"}}, **more}
 
 
 def scaled(**more):
@@ -83,4 +95,41 @@ MATRIX = {
         },
         "draftWorker": {"enabled": True, "replicas": 4},
     },
+    "TLS by cert-manager": {"tls": made()},
+    "TLS by cert-manager, another issuer": {
+        "fullnameOverride": "llm",
+        "tls": made(certManager={
+            "enabled": True, "issuerRef": {"name": "corp", "kind": "ClusterIssuer"}, "duration": "24h", "renewBefore": "8h",
+            "orchestratorNames": ["llm.example.com", "*.llm.example.com"]}),
+        "orchestrator": {"service": {"type": "LoadBalancer", "port": 443}},
+    },
+    "TLS by secrets": {"tls": {"enabled": True, "existingSecrets": SECRETS}},
+    "TLS by secrets, plain decoding": {
+        "tls": {"enabled": True, "existingSecrets": {**SECRETS, "draftWorker": ""}},
+        "draftWorker": {"enabled": False},
+    },
+    "TLS, workers serve anybody": {"tls": made(mutual=False)},
+    "TLS, clients show certificates": {"tls": made(clients={"mutual": True})},
+    "TLS by secrets, clients show certificates": {
+        "tls": {"enabled": True, "clients": {"mutual": True}, "existingSecrets": {**SECRETS, "test": "tester-cert"}},
+    },
+    "TLS, only clients show certificates": {"tls": made(mutual=False, clients={"mutual": True})},
+    "TLS and volumes": {
+        "tls": made(),
+        "targetVerifier": {"kind": "StatefulSet", "replicas": 2, "model": {"pull": PULL}},
+        "draftWorker": {"model": {"path": "small.gguf", "volume": {"type": "claim", "claimName": "weights"}}},
+    },
+    "TLS and drafts from elsewhere": {
+        "tls": made(),
+        "orchestrator": {"untrustedDraftWorkers": ["https://drafts.example.com:7452", "http://10.0.0.9:7452"]},
+    },
+    "keys": {"apiKeys": KEYS},
+    "keys over TLS": {"tls": made(), "apiKeys": {**KEYS, "key": "clients.txt", "testKey": "tester"}},
+    "everything shown": {"tls": made(clients={"mutual": True}), "apiKeys": KEYS},
 }
+
+
+@functools.cache
+def rendered():
+    """The objects of every case; not to be changed."""
+    return {case: manifests(values) for case, values in MATRIX.items()}

@@ -3,6 +3,7 @@
 import unittest
 
 from chart import Refused, template
+from matrix import SECRETS, made
 
 # What is wrong, and words that the refusal must have: where, and what would be right.
 REFUSALS = [
@@ -23,10 +24,17 @@ REFUSALS = [
     ({"draftWorker": {"nearVerifiers": {"mode": "always"}}}, ["/draftWorker/nearVerifiers/mode", "preferred"]),
     ({"otlp": {"endpoint": "collector:4317"}}, ["/otlp/endpoint", "pattern"]),
     ({"otlp": {"traceRatio": 10}}, ["/otlp/traceRatio", "maximum"]),
-    ({"tls": {"enabled": True}}, ["/tls/enabled", "must be false"]),
-    ({"apiKeys": {"enabled": True}}, ["/apiKeys/enabled", "must be false"]),
-    ({"tls": {"certManager": {"issuer": "ca"}}}, ["/tls", "certManager", "not allowed"]),
-    # What a schema cannot say.
+    ({"tls": {"enabled": "yes"}}, ["/tls/enabled", "boolean"]),
+    ({"tls": {"certManager": {"issuer": "ca"}}}, ["/tls/certManager", "issuer", "not allowed"]),
+    ({"tls": {"certManager": {"duration": "90d"}}}, ["/tls/certManager/duration", "pattern"]),
+    ({"tls": {"certManager": {"orchestratorNames": ["https://llm.example.com"]}}}, ["/orchestratorNames/0", "pattern"]),
+    ({"tls": {"existingSecrets": {"verifier": "a"}}}, ["/tls/existingSecrets", "verifier", "not allowed"]),
+    ({"tls": {"key": "-----BEGIN PRIVATE KEY-----"}}, ["/tls", "key", "not allowed"]),
+    ({"apiKeys": {"keys": ["me 0123456789abcdef"]}}, ["/apiKeys", "keys", "not allowed"]),
+    ({"apiKeys": {"existingSecret": "my keys"}}, ["/apiKeys/existingSecret", "pattern"]),
+]
+# The same for what a schema cannot say.
+UNFIT = [
     ({"targetVerifier": {"replicas": 2}}, ["ReadWriteOnce", "StatefulSet", "ReadWriteMany"]),
     ({"targetVerifier": {"model": {"volume": {"type": "claim"}}}}, ["targetVerifier.model.volume.claimName"]),
     ({"targetVerifier": {"model": {"volume": {"type": "emptyDir"}}}}, ["emptyDir", "targetVerifier.model.pull"]),
@@ -37,6 +45,20 @@ REFUSALS = [
     ({"draftWorker": {"autoscaling": {"enabled": True, "cpuPercent": 0}}}, ["draftWorker.autoscaling", "cpuPercent"]),
     ({"orchestrator": {"autoscaling": {"minReplicas": 9}}}, ["orchestrator.autoscaling.minReplicas is 9", "8"]),
     ({"orchestrator": {"rollout": {"maxSurge": 0}}}, ["orchestrator.rollout", "both 0"]),
+    ({"tls": {"enabled": True}}, ["tls.enabled", "tls.certManager", "tls.existingSecrets"]),
+    ({"tls": made(existingSecrets={"orchestrator": "a"})}, ["tls.certManager", "tls.existingSecrets", "orchestrator", "one of them"]),
+    ({"tls": {"enabled": True, "certManager": {"enabled": True}}}, ["tls.certManager.issuerRef.name is empty"]),
+    ({"tls": made(certManager={"enabled": True, "issuerRef": {"name": "a"}, "duration": "8h", "renewBefore": "8h"})},
+     ["tls.certManager.renewBefore is 8h", "shorter than duration, 8h"]),
+    ({"tls": {"enabled": True, "existingSecrets": {**SECRETS, "targetVerifier": ""}}}, ["tls.existingSecrets.targetVerifier is empty"]),
+    ({"tls": {"enabled": True, "existingSecrets": {**SECRETS, "draftWorker": ""}}}, ["tls.existingSecrets.draftWorker is empty"]),
+    ({"tls": {"enabled": True, "existingSecrets": SECRETS, "clients": {"mutual": True}}}, ["tls.existingSecrets.test", "helm test"]),
+    ({"tls": made(enabled=False)}, ["tls.certManager.enabled is set", "tls.enabled is false"]),
+    ({"tls": {"existingSecrets": SECRETS}}, ["tls.existingSecrets is set", "tls.enabled is false"]),
+    ({"tls": {"clients": {"mutual": True}}}, ["tls.clients.mutual is set", "tls.enabled is false"]),
+    ({"orchestrator": {"untrustedDraftWorkers": ["https://drafts:1"]}}, ["https://drafts:1", "tls.enabled"]),
+    ({"apiKeys": {"enabled": True}}, ["apiKeys.enabled", "apiKeys.existingSecret is empty"]),
+    ({"apiKeys": {"existingSecret": "keys"}}, ["apiKeys.existingSecret is keys", "apiKeys.enabled is false", "serve everybody"]),
 ]
 
 
@@ -44,17 +66,17 @@ class Refusals(unittest.TestCase):
     """Each wrong value is refused, and the text says where and why."""
 
     def test_wrong_values_are_refused_readably(self):
-        for values, words in REFUSALS:
+        for values, words in REFUSALS + UNFIT:
             with self.subTest(values=values), self.assertRaises(Refused) as refused:
                 template(values)
             for word in words:
                 self.assertIn(word, str(refused.exception), values)
 
-    def test_what_is_not_there_cannot_be_forced(self):
-        for key, reason in (("tls", "without TLS"), ("apiKeys", "takes no keys")):
-            with self.subTest(key=key), self.assertRaises(Refused) as refused:
-                template({key: {"enabled": True}}, "--skip-schema-validation")
-            self.assertIn(reason, str(refused.exception))
+    def test_what_does_not_fit_together_is_refused_without_the_schema_too(self):
+        for values, words in UNFIT:
+            with self.subTest(values=values), self.assertRaises(Refused) as refused:
+                template(values, "--skip-schema-validation")
+            self.assertIn(words[0], str(refused.exception))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ class Runbook(unittest.TestCase):
         help_texts = "".join(
             subprocess.run([BINARIES / f"foretoken-{service}", "--help"], capture_output=True, text=True, check=True).stdout
             for service in ("orchestrator", "target-verifier", "draft-worker"))
+        help_texts += subprocess.run([BINARIES / "foretoken", "generate", "--help"], capture_output=True, text=True, check=True).stdout
         flags = set(re.findall(r"`(--[a-z-]+)[ `]", RUNBOOK)) - {"--full", "--target", "--json"}
         self.assertGreater(len(flags), 8)
         self.assertEqual([flag for flag in flags if f"{flag} " not in help_texts], [])

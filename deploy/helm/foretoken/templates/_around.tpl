@@ -20,7 +20,7 @@ spec:
   selector:
     {{- include "foretoken.selector" . | nindent 4 }}
   ports:
-    - {name: grpc, port: {{ .port }}, targetPort: grpc, appProtocol: kubernetes.io/h2c}
+    - {name: grpc, port: {{ .port }}, targetPort: grpc, appProtocol: {{ include "foretoken.appProtocol" .root }}}
     {{- if .root.Values.metrics.enabled }}
     - {name: metrics, port: {{ .root.Values.metrics.port }}, targetPort: metrics}
     {{- end }}

@@ -9,6 +9,10 @@ What differs between services is its arguments; what differs between pods of any
 {{- $gpus := int (dig "gpu" "count" 0 $values) -}}
 {{- $hasVolume := include "foretoken.hasVolume" . -}}
 {{- $ownVolumes := and $hasVolume (eq $kind "StatefulSet") (eq (dig "model" "volume" "type" "" $values) "create") -}}
+{{- $secretMounts := include "foretoken.secretMounts" . -}}
+{{- $secretVolumes := include "foretoken.secretVolumes" . -}}
+{{- /* Seconds for the kubelet's question; with TLS for a process, which a pass may keep off the processors, and a handshake. */ -}}
+{{- $patience := $root.Values.tls.enabled | ternary 4 2 -}}
 apiVersion: apps/v1
 kind: {{ $kind }}
 metadata:
@@ -81,7 +85,7 @@ spec:
         {{- end }}
       {{- end }}
       {{- with include "foretoken.affinity" . | trim }}
-      {{- . | nindent 6 }}
+      {{- . | trim | nindent 6 }}
       {{- end }}
       {{- if and $values.spread.enabled $values.spread.topologyKeys }}
       topologySpreadConstraints:
@@ -103,7 +107,7 @@ spec:
           image: {{ include "foretoken.image" (dict "root" $root "image" $values.image "suffix" (ternary "-cuda" "" (gt $gpus 0))) }}
           imagePullPolicy: {{ $root.Values.image.pullPolicy }}
           args:
-            {{- range concat .args (include "foretoken.commonArgs" . | fromYamlArray) $values.extraArgs }}
+            {{- range concat .args (include "foretoken.commonArgs" . | fromYamlArray) (include "foretoken.tlsArgs" . | fromYamlArray) $values.extraArgs }}
             - {{ . | quote }}
             {{- end }}
           {{- with $values.extraEnv }}
@@ -118,24 +122,17 @@ spec:
           # Three questions: has it come up, does it take work (by the service's name), does the process live (by the
           # empty name, which is answered while a model loads, while workers are waited for, and while it drains).
           startupProbe:
-            grpc:
-              port: {{ .port }}
-              {{- if .startsReady }}
-              service: {{ .grpcService }}
-              {{- end }}
+            {{- include "foretoken.question" (merge (dict "service" (ternary .grpcService "" .startsReady) "seconds" $patience) .) | nindent 12 }}
             periodSeconds: 2
-            timeoutSeconds: 2
+            timeoutSeconds: {{ $patience }}
             failureThreshold: {{ div (add $values.startupSeconds 1) 2 }}
           readinessProbe:
-            grpc:
-              port: {{ .port }}
-              service: {{ .grpcService }}
+            {{- include "foretoken.question" (merge (dict "service" .grpcService "seconds" $patience) .) | nindent 12 }}
             periodSeconds: 3
-            timeoutSeconds: 2
+            timeoutSeconds: {{ $patience }}
             failureThreshold: 2
           livenessProbe:
-            grpc:
-              port: {{ .port }}
+            {{- include "foretoken.question" (merge (dict "service" "" "seconds" 5) .) | nindent 12 }}
             periodSeconds: 10
             timeoutSeconds: 5
             failureThreshold: 6
@@ -147,12 +144,18 @@ spec:
             {{- include "foretoken.resources" . | nindent 12 }}
           securityContext:
             {{- include "foretoken.containerSecurity" $root | nindent 12 }}
-          {{- if $hasVolume }}
+          {{- if or $hasVolume $secretMounts }}
           volumeMounts:
+            {{- if $hasVolume }}
             - {name: models, mountPath: /models, readOnly: true}
+            {{- end }}
+            {{- with $secretMounts }}
+            {{- . | trim | nindent 12 }}
+            {{- end }}
           {{- end }}
-      {{- if and $hasVolume (not $ownVolumes) }}
+      {{- if or (and $hasVolume (not $ownVolumes)) $secretVolumes }}
       volumes:
+        {{- if and $hasVolume (not $ownVolumes) }}
         - name: models
           {{- if eq $values.model.volume.type "emptyDir" }}
           emptyDir:
@@ -161,6 +164,10 @@ spec:
           persistentVolumeClaim:
             claimName: {{ default (printf "%s-models" (include "foretoken.name" .)) $values.model.volume.claimName }}
           {{- end }}
+        {{- end }}
+        {{- with $secretVolumes }}
+        {{- . | trim | nindent 8 }}
+        {{- end }}
       {{- end }}
   {{- if $ownVolumes }}
   persistentVolumeClaimRetentionPolicy: {whenDeleted: Retain, whenScaled: Retain}
