@@ -2,8 +2,10 @@
 
 import unittest
 
-from chart import CHART, WORKLOADS, by_kind, flag, helm, pod, question, service_of
-from matrix import rendered
+import yaml
+
+from chart import CHART, WORKLOADS, by_kind, flag, helm, pod, question, service_of, template
+from matrix import MATRIX, rendered
 
 GRPC = {"orchestrator": 7450, "target-verifier": 7451, "draft-worker": 7452}
 NAMES = {
@@ -41,6 +43,13 @@ class Chart(unittest.TestCase):
                 for item in objects:
                     self.assertEqual(item["metadata"]["labels"]["app.kubernetes.io/part-of"], "foretoken")
                     self.assertLessEqual(len(item["metadata"]["name"]), 63)
+
+    def test_the_longest_name_of_a_release_leaves_room_for_what_kubernetes_adds(self):
+        values = MATRIX["stateful, a volume each, pulled"]
+        longest = {"Service": 63, "StatefulSet": 52}
+        for item in yaml.safe_load_all(template(values, release="r" * 53)):
+            if item:
+                self.assertLessEqual(len(item["metadata"]["name"]), longest.get(item["kind"], 63), item["metadata"]["name"])
 
     def test_each_service_is_a_workload_of_its_own(self):
         for case, objects in self.rendered.items():
@@ -163,6 +172,16 @@ class Chart(unittest.TestCase):
                     continue
                 claim = volume.get("persistentVolumeClaim", {}).get("claimName")
                 self.assertTrue("emptyDir" in volume or claim == "weights" or claim in by_kind(objects, "PersistentVolumeClaim"))
+
+    def test_what_is_mounted_is_a_volume_and_every_volume_is_mounted(self):
+        for item, _ in self.each("Pod", *WORKLOADS):
+            spec = pod(item)
+            volumes = [volume["name"] for volume in spec.get("volumes", [])]
+            volumes += [claim["metadata"]["name"] for claim in item["spec"].get("volumeClaimTemplates", [])]
+            for container in spec["containers"] + spec.get("initContainers", []):
+                self.assertLessEqual({mount["name"] for mount in container.get("volumeMounts", [])}, set(volumes))
+            mounted = {mount["name"] for mount in spec["containers"][0].get("volumeMounts", [])}
+            self.assertEqual(sorted(volumes), sorted(mounted))
 
     def test_workers_with_weights_are_kept_below_their_containers_memory(self):
         for item, _ in self.each(*WORKLOADS):

@@ -1,7 +1,8 @@
 {{- /* Names and labels. Components are passed as dict "root" $ "key" <key of values> "component" <name in objects>. */ -}}
 
+{{- /* A StatefulSet's name and a revision's hash are a label of 63 characters at most: 36, "-target-verifier", a dash and ten. */ -}}
 {{- define "foretoken.fullname" -}}
-{{- default .Release.Name .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- default .Release.Name .Values.fullnameOverride | trunc 36 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "foretoken.name" -}}
