@@ -54,9 +54,9 @@ def until_serving(name):
     return until(lambda: docker("exec", name, binary, "healthcheck", check=False).returncode == 0, f"{name} serves")
 
 
-def generating(prompt, *args, tokens=32, network="clients"):
+def generating(prompt, *args, tokens=32, network="clients", options=()):
     """A client's container that generates, started and not waited for."""
-    command = [DOCKER, "run", "--rm", "--network", network, *HARDENED, "foretoken/cli:0.1.0", "generate", "--json",
+    command = [DOCKER, "run", "--rm", "--network", network, *HARDENED, *options, "foretoken/cli:0.1.0", "generate", "--json",
                "--server", "orchestrator:7450", "--max-tokens", str(tokens), *args, prompt]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -33,11 +33,12 @@ class Compose(unittest.TestCase):
     """Docker's own health checks decide what is healthy here."""
 
     files = ("compose.yaml",)
+    settings = SETTINGS
 
     def compose(self, *words):
         """Runs docker-compose over the test's files."""
         files = [word for name in self.files for word in ("--file", name)]
-        ended = subprocess.run(["docker-compose", *files, *words], cwd=FOLDER, env={**os.environ, **SETTINGS},
+        ended = subprocess.run(["docker-compose", *files, *words], cwd=FOLDER, env={**os.environ, **self.settings},
                                capture_output=True, text=True, timeout=600, check=False)
         if ended.returncode:
             raise AssertionError(ended.stderr)
@@ -72,6 +73,40 @@ class Compose(unittest.TestCase):
         """Workers that the orchestrator's log has called ready."""
         said = [line for line in self.compose("logs", "--no-color", "orchestrator").splitlines() if '"worker ready"' in line]
         return len(set(re.findall(rf'"worker":"([^"]+:{port})"', "\n".join(said))))
+
+
+class Encrypted(Compose):
+    """The same with TLS, with certificates shown to workers and a key by clients, all made by the runbook's commands."""
+
+    files = ("compose.yaml", "compose.tls.yaml")
+
+    @classmethod
+    def setUpClass(cls):
+        folder = Path(tempfile.mkdtemp(prefix="foretoken-certificates-"))
+        cls.addClassCleanup(shutil.rmtree, folder)
+        commands = re.search(r"^```bash\n(.*?)^```$", (ROOT / "deploy/README.md").read_text(), re.MULTILINE | re.DOTALL)[1]
+        subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=folder, check=True, capture_output=True)
+        cls.settings = {**SETTINGS, "FORETOKEN_TLS": str(folder / "tls")}
+        cls.client = folder / "client"
+        cls.client.mkdir()
+        for file in ("ca/ca.crt", "team-a.key"):
+            shutil.copy(folder / "tls" / file, cls.client)
+        for file in (cls.client, *cls.client.iterdir()):
+            file.chmod(0o755)
+
+    def answered(self, authority="/client/ca.crt", key="/client/team-a.key"):
+        """An answer to a client who verifies the orchestrator and has a key."""
+        return generate("The capital of France is", f"--tls-ca={authority}", f"--api-key-file={key}", network="demo_clients",
+                        tokens=8, options=("--volume", f"{self.client}:/client:ro"))
+
+    def test_who_has_no_key_or_no_tls_gets_no_answer(self):
+        self.compose("up", "--detach", "--no-build")
+        until(lambda: self.healthy("orchestrator") == 1, "the orchestrator is healthy")
+        self.assertTrue(self.answered()["text"].strip())
+        with self.assertRaisesRegex(AssertionError, "API key"):
+            self.answered(key="")
+        with self.assertRaisesRegex(AssertionError, "cannot use the server"):
+            self.answered(authority="")
 
 
 class Observed(Compose):

@@ -152,18 +152,6 @@ class Commands(unittest.TestCase):
                     if service == "draft-worker":
                         shown = [word for word in liveness if not word.startswith("--tls-client")]
                         self.assertIn("asks for a certificate", run(shown).stderr)
-                    else:
-                        self.with_and_without_a_key(port)
-
-    def with_and_without_a_key(self, port):
-        """A client of the orchestrator, which has no verifier."""
-        command = [BINARIES / "foretoken", "generate", f"--server=127.0.0.1:{port}", "--tls-server-name=foretoken-orchestrator",
-                   f"--tls-ca={self.folder}/tls/foretoken-orchestrator/ca.crt", "Hello"]
-        refused = run(command)
-        self.assertNotEqual(refused.returncode, 0)
-        self.assertIn("key", refused.stderr)
-        self.assertNotIn("verifier", refused.stderr)
-        self.assertIn("verifier", run([*command, f"--api-key-file={self.folder}/tls/team-a.key"]).stderr)
 
     def here(self, folder, word, port):
         """A word of a pod's, on this machine."""

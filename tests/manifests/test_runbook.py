@@ -23,6 +23,13 @@ class Runbook(unittest.TestCase):
         self.assertGreater(len(reasons), 20)
         self.assertEqual([reason for reason in reasons if f"`{reason}`" not in RUNBOOK], [])
 
+    def test_handshakes_fail_with_the_words_that_are_explained(self):
+        says = "".join(path.read_text() for path in (ROOT / "crates/transport/src/tls").glob("*.rs"))
+        table = RUNBOOK[RUNBOOK.index("Why a handshake fails"):RUNBOOK.index("## Tests")]
+        quoted = re.findall(r'"([^"]+)"', " ".join(row.split("|")[1] for row in table.splitlines() if row.startswith("|")))
+        self.assertGreater(len(quoted), 10)
+        self.assertEqual([words for words in quoted if words not in says], [])
+
     def test_every_flag_exists(self):
         help_texts = "".join(
             subprocess.run([BINARIES / f"foretoken-{service}", "--help"], capture_output=True, text=True, check=True).stdout
