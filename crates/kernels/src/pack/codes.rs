@@ -16,8 +16,10 @@ const NIBBLES: usize = LANES * BLOCK / 2;
 pub(crate) trait Codes {
     /// Bytes of a block.
     const BYTES: usize;
-    /// Whether codes reach above 127: they are signed numbers plus 128 then.
-    const BIASED: bool = false;
+    /// The greatest code.
+    const MOST: u8;
+    /// Whether codes are signed numbers plus 128.
+    const BIASED: bool = Self::MOST > 127;
     /// Groups `2z` and `2z + 1` of a block.
     fn pair<S: Simd>(s: S, block: &[u8], z: usize) -> (S::B, S::B);
     /// Writes one row's codes.
@@ -57,6 +59,7 @@ fn put_nibbles(block: &mut [u8], row: usize, codes: &[u8; BLOCK]) {
 
 impl Codes for Nibbles {
     const BYTES: usize = NIBBLES;
+    const MOST: u8 = 15;
     #[inline(always)]
     fn pair<S: Simd>(s: S, block: &[u8], z: usize) -> (S::B, S::B) {
         nibbles(s, block, z)
@@ -68,6 +71,7 @@ impl Codes for Nibbles {
 
 impl Codes for Fives {
     const BYTES: usize = NIBBLES + VECTOR;
+    const MOST: u8 = 31;
     #[inline(always)]
     fn pair<S: Simd>(s: S, block: &[u8], z: usize) -> (S::B, S::B) {
         let (even, odd) = nibbles(s, block, z);
@@ -93,6 +97,7 @@ impl Codes for Fives {
 
 impl Codes for Sixes {
     const BYTES: usize = NIBBLES + 2 * VECTOR;
+    const MOST: u8 = 63;
     #[inline(always)]
     fn pair<S: Simd>(s: S, block: &[u8], z: usize) -> (S::B, S::B) {
         let (even, odd) = nibbles(s, block, z);
@@ -114,7 +119,7 @@ impl Codes for Sixes {
 
 impl Codes for Bytes {
     const BYTES: usize = LANES * BLOCK;
-    const BIASED: bool = true;
+    const MOST: u8 = 255;
     #[inline(always)]
     fn pair<S: Simd>(s: S, block: &[u8], z: usize) -> (S::B, S::B) {
         (vector(s, block, 2 * z), vector(s, block, 2 * z + 1))

@@ -47,7 +47,10 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type F = [__m256; 2];
     type I = [__m256i; 2];
     type B = [__m256i; 2];
+    /// With VNNI like `I`; without, words: sums of the products of two bytes each, which need no more for a while.
+    type Sums = [__m256i; 2];
     const COLUMNS: usize = 4;
+    const FEW_REGISTERS: bool = true;
 
     #[inline(always)]
     fn splat(self, value: f32) -> Self::F {
@@ -227,17 +230,35 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
     #[inline(always)]
-    fn dot(self, sums: Self::I, weights: Self::B, x: &[i8; 4]) -> Self::I {
+    fn dots(most: u8) -> usize {
+        // What a word takes of pairs of products.
+        if VNNI { usize::MAX } else { i16::MAX as usize / (2 * 127 * most as usize) }
+    }
+    #[inline(always)]
+    fn begin(self, sums: Self::I) -> Self::Sums {
+        if VNNI { sums } else { self.splat_i(0) }
+    }
+    #[inline(always)]
+    fn dot(self, sums: Self::Sums, weights: Self::B, x: &[i8; 4]) -> Self::Sums {
         let x = i32::from_le_bytes(x.map(i8::cast_unsigned));
         unsafe {
             let x = [_mm256_set1_epi32(x); 2];
             if VNNI {
                 return both!(_mm256_dpbusd_avx_epi32(sums, weights, x));
             }
-            // No pair saturates: 2 · 127 · 128 is below 2^15.
-            let (pairs, ones) = (both!(_mm256_maddubs_epi16(weights, x)), [_mm256_set1_epi16(1); 2]);
-            let quads = both!(_mm256_madd_epi16(pairs, ones));
-            both!(_mm256_add_epi32(sums, quads))
+            let pairs = both!(_mm256_maddubs_epi16(weights, x));
+            both!(_mm256_add_epi16(sums, pairs))
+        }
+    }
+    #[inline(always)]
+    fn end(self, began: Self::I, sums: Self::Sums) -> Self::I {
+        if VNNI {
+            return sums;
+        }
+        unsafe {
+            let ones = [_mm256_set1_epi16(1); 2];
+            let quads = both!(_mm256_madd_epi16(sums, ones));
+            both!(_mm256_add_epi32(began, quads))
         }
     }
     #[inline(always)]

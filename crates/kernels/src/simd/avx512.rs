@@ -71,6 +71,7 @@ impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
     type B = __m512i;
+    type Sums = __m512i;
     const COLUMNS: usize = 8;
 
     #[inline(always)]
@@ -205,9 +206,21 @@ impl Simd for Avx512 {
         unsafe { _mm512_slli_epi16::<N>(a) }
     }
     #[inline(always)]
-    fn dot(self, sums: Self::I, weights: Self::B, x: &[i8; 4]) -> Self::I {
+    fn dots(_most: u8) -> usize {
+        usize::MAX
+    }
+    #[inline(always)]
+    fn begin(self, sums: Self::I) -> Self::Sums {
+        sums
+    }
+    #[inline(always)]
+    fn dot(self, sums: Self::Sums, weights: Self::B, x: &[i8; 4]) -> Self::Sums {
         let x = i32::from_le_bytes(x.map(i8::cast_unsigned));
         unsafe { _mm512_dpbusd_epi32(sums, weights, _mm512_set1_epi32(x)) }
+    }
+    #[inline(always)]
+    fn end(self, _began: Self::I, sums: Self::Sums) -> Self::I {
+        sums
     }
     #[inline(always)]
     fn dot_biased(self, sums: Self::I, weights: Self::B, x: &[i8; 4]) -> Self::I {

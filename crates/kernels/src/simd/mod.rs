@@ -26,8 +26,12 @@ pub(crate) trait Simd: Copy + Send + Sync {
     type I: Copy;
     /// Sixty-four bytes: four for each lane.
     type B: Copy;
+    /// Sixteen sums of inner products, as they are while they grow.
+    type Sums: Copy;
     /// Columns of activations that one load of weights is best used for.
     const COLUMNS: usize;
+    /// Whether there are sixteen registers only, of half the lanes.
+    const FEW_REGISTERS: bool = false;
 
     fn splat(self, value: f32) -> Self::F;
     fn load(self, from: &[f32; LANES]) -> Self::F;
@@ -78,9 +82,15 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// As [`Self::shr`], to the left.
     fn shl<const N: u32>(self, a: Self::B) -> Self::B;
 
-    /// Adds to each lane the inner product of its four bytes, at most 127 each, with `x`.
-    fn dot(self, sums: Self::I, weights: Self::B, x: &[i8; 4]) -> Self::I;
-    /// As [`Self::dot`] over bytes that stand for themselves less 128, with `x` of at least -127;
+    /// How many times [`Self::dot`] may be called with bytes of at most `most` between [`Self::begin`] and [`Self::end`].
+    fn dots(most: u8) -> usize;
+    /// Begins to add to `sums`.
+    fn begin(self, sums: Self::I) -> Self::Sums;
+    /// Adds to each lane the inner product of its four bytes, at most 127 each, with `x` of at least -127.
+    fn dot(self, sums: Self::Sums, weights: Self::B, x: &[i8; 4]) -> Self::Sums;
+    /// The sums that they `began` with, and what has been added.
+    fn end(self, began: Self::I, sums: Self::Sums) -> Self::I;
+    /// As [`Self::dot`] over bytes that stand for themselves less 128;
     /// the sums must have begun as [`Self::begin_biased`].
     fn dot_biased(self, sums: Self::I, weights: Self::B, x: &[i8; 4]) -> Self::I;
     /// Sums to begin with where the values of `x` are going to sum up to `-negated`.

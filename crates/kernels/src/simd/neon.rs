@@ -59,6 +59,7 @@ impl Simd for Neon {
     type F = [float32x4_t; 4];
     type I = [int32x4_t; 4];
     type B = [uint8x16_t; 4];
+    type Sums = [int32x4_t; 4];
     const COLUMNS: usize = 3;
 
     #[inline(always)]
@@ -245,13 +246,25 @@ impl Simd for Neon {
         a.map(|a| unsafe { vreinterpretq_u8_u16(vshlq_u16(vreinterpretq_u16_u8(a), vdupq_n_s16(N as i16))) })
     }
     #[inline(always)]
-    fn dot(self, sums: Self::I, weights: Self::B, x: &[i8; 4]) -> Self::I {
+    fn dots(_most: u8) -> usize {
+        usize::MAX
+    }
+    #[inline(always)]
+    fn begin(self, sums: Self::I) -> Self::Sums {
+        sums
+    }
+    #[inline(always)]
+    fn dot(self, sums: Self::Sums, weights: Self::B, x: &[i8; 4]) -> Self::Sums {
         let x = i32::from_le_bytes(x.map(i8::cast_unsigned));
         unsafe {
             let x = vreinterpretq_s8_s32(vdupq_n_s32(x));
             let w = all!(vreinterpretq_s8_u8(weights));
             [sdot(sums[0], w[0], x), sdot(sums[1], w[1], x), sdot(sums[2], w[2], x), sdot(sums[3], w[3], x)]
         }
+    }
+    #[inline(always)]
+    fn end(self, _began: Self::I, sums: Self::Sums) -> Self::I {
+        sums
     }
     #[inline(always)]
     fn dot_biased(self, sums: Self::I, weights: Self::B, x: &[i8; 4]) -> Self::I {

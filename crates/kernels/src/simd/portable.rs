@@ -47,6 +47,7 @@ impl Simd for Portable {
     type F = [f32; LANES];
     type I = [i32; LANES];
     type B = [u8; 4 * LANES];
+    type Sums = [i32; LANES];
     const COLUMNS: usize = 4;
 
     #[inline(always)]
@@ -174,8 +175,20 @@ impl Simd for Portable {
         words(a, |word| word << N)
     }
     #[inline(always)]
-    fn dot(self, sums: Self::I, weights: Self::B, x: &[i8; 4]) -> Self::I {
+    fn dots(_most: u8) -> usize {
+        usize::MAX
+    }
+    #[inline(always)]
+    fn begin(self, sums: Self::I) -> Self::Sums {
+        sums
+    }
+    #[inline(always)]
+    fn dot(self, sums: Self::Sums, weights: Self::B, x: &[i8; 4]) -> Self::Sums {
         lanes(|i| (0..4).fold(sums[i], |sum, j| sum + i32::from(weights[4 * i + j]) * i32::from(x[j])))
+    }
+    #[inline(always)]
+    fn end(self, _began: Self::I, sums: Self::Sums) -> Self::I {
+        sums
     }
     #[inline(always)]
     fn dot_biased(self, sums: Self::I, weights: Self::B, x: &[i8; 4]) -> Self::I {
