@@ -9,3 +9,4 @@ mod clients;
 mod command;
 mod lifecycle;
 mod ngram;
+mod tls;

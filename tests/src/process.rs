@@ -1,7 +1,7 @@
 //! Services as processes of their own, as operators run them.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -67,14 +67,26 @@ impl Service {
     /// If it ends before it serves.
     #[must_use]
     pub fn start_at(kind: &str, listen: &str, args: &[&str]) -> Self {
-        let mut child = Command::new(foretoken())
-            .arg(kind)
-            .args(["--announce", "--listen", listen, "--log-filter", "warn"])
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the foretoken binary starts");
+        let mut command = Command::new(foretoken());
+        command.arg(kind).args(["--listen", listen, "--log-filter", "warn"]).args(args);
+        Self::spawn(kind, command)
+    }
+
+    /// Starts `foretoken KIND ARGS` on a free port with a log, as it is by default, in a file.
+    ///
+    /// # Panics
+    /// If it ends before it serves.
+    #[must_use]
+    pub fn start_logging(kind: &str, args: &[&str], log: &Path) -> Self {
+        let mut command = Command::new(foretoken());
+        command.arg(kind).args(["--listen", "127.0.0.1:0"]).args(args);
+        command.stderr(std::fs::File::create(log).expect("a file for the log"));
+        Self::spawn(kind, command)
+    }
+
+    fn spawn(kind: &str, mut command: Command) -> Self {
+        command.arg("--announce").stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the foretoken binary starts");
         let stdout = child.stdout.take().expect("stdout is piped");
         let line = BufReader::new(stdout).lines().next();
         let Some(Ok(line)) = line else {

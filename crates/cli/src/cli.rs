@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use foretoken_transport::parse_duration;
 
+use crate::access::AccessArgs;
 use crate::bench::BenchArgs;
 use crate::catalogue::DEFAULT_TARGET;
 use crate::chat::ChatArgs;
@@ -132,7 +133,8 @@ pub(crate) struct GenerateArgs {
     #[command(flatten)]
     pub(crate) models: LocalArgs,
 
-    /// Use the orchestrator at this address instead of starting services
+    /// Use the orchestrator at this address instead of starting services: host:port, http://host:port (plaintext) or
+    /// https://host:port (TLS)
     #[arg(
         long,
         value_name = "HOST:PORT",
@@ -141,6 +143,10 @@ pub(crate) struct GenerateArgs {
         conflicts_with_all = ["target", "draft", "ngram_table"],
     )]
     pub(crate) server: Option<String>,
+
+    /// How that is called
+    #[command(flatten)]
+    pub(crate) access: AccessArgs,
 
     /// Print one JSON record in place of text and table
     #[arg(long, help_heading = "Output")]
@@ -245,7 +251,8 @@ fn given(value: Option<&String>) -> Option<&str> {
         foretoken up --verifiers 2 --draft-workers 2"
 )]
 pub(crate) struct UpArgs {
-    /// Where the orchestrator listens. Traffic is not encrypted: keep to a loopback or trusted network
+    /// Where the orchestrator listens. Traffic is not encrypted: keep to a loopback or trusted network, or run the services
+    /// by themselves, with --tls-cert
     #[arg(long, value_name = "IP:PORT", default_value_t = foretoken_orchestrator::DEFAULT_LISTEN, env = "FORETOKEN_LISTEN")]
     pub(crate) listen: SocketAddr,
 

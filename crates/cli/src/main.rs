@@ -3,6 +3,7 @@
 //! The services are subcommands that the help does not show: `generate` and `up` start this binary once for each.
 //! Nothing is decided here; see [`cli`] for what can be said and the module of each command for what it does.
 
+mod access;
 mod answer_log;
 mod bench;
 mod catalogue;

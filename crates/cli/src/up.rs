@@ -17,6 +17,14 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub(crate) fn run(args: &UpArgs) -> Result<ExitCode> {
+    for variable in ["FORETOKEN_TLS_CERT", "FORETOKEN_TLS_CLIENT_CA", "FORETOKEN_API_KEYS"] {
+        if std::env::var_os(variable).is_some_and(|value| !value.is_empty()) {
+            tracing::warn!(
+                variable,
+                "this command serves without encryption and keys, and does not heed it: run the services by themselves"
+            );
+        }
+    }
     let progress = progress(!args.models.verbose);
     let drafter = local::drafter(&args.models)?;
     // Before signals are taken in hand: Ctrl-C ends a download at once, and its pip with it.

@@ -51,6 +51,8 @@ macro_rules! reasons {
 
 reasons! {
     InvalidField = "INVALID_FIELD", InvalidArgument, "A field is missing, malformed or out of its range; the text names field, value and limit.";
+    ApiKeyMissing = "API_KEY_MISSING", Unauthenticated, "The call brings no API key and needs one: send the metadata `authorization: Bearer KEY`.";
+    ApiKeyInvalid = "API_KEY_INVALID", Unauthenticated, "The call's API key is none that the orchestrator knows, or `authorization` is not `Bearer KEY`.";
     PromptTooLong = "PROMPT_TOO_LONG", InvalidArgument, "The prompt leaves no room for a single output token in the context.";
     ContextExceeded = "CONTEXT_EXCEEDED", InvalidArgument, "Prompt and max_tokens together do not fit the context.";
     NoChatTemplate = "NO_CHAT_TEMPLATE", FailedPrecondition, "A chat prompt was sent and the target model has no chat template.";

@@ -32,6 +32,8 @@ pub const EVENT_SAMPLING: &str = "sampling";
 
 /// Id of the request, as in the reply and the logs. Text.
 pub const REQUEST_ID: &str = "foretoken.request.id";
+/// Name of the API key that a request came with, where keys are asked for; never the key. Text.
+pub const API_KEY_NAME: &str = "foretoken.api_key.name";
 /// Id of a worker's session, one per request and worker. Text.
 pub const SESSION_ID: &str = "foretoken.session.id";
 /// Model that answers, by the name its file gives it. Text.

@@ -1,6 +1,6 @@
 //! Services in this process, on port 0, over real gRPC.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use foretoken_draft_worker::Source;
@@ -10,17 +10,22 @@ use foretoken_proto::service_name;
 use foretoken_runtime::{Runtime, RuntimeConfig};
 use foretoken_text::Tokenizer;
 use foretoken_transport::{
-    ChannelConfig, Drain, HealthSwitch, MeteredChannel, ServerConfig, channel, metered_channel, wait_healthy,
+    ChannelConfig, Drain, HealthSwitch, MeteredChannel, ServerConfig, ServerTls, channel, metered_channel,
+    wait_healthy,
 };
 use foretoken_worker::Host;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 
+use crate::pki::Security;
 use crate::table::TableModel;
 
 /// Largest message the test services take: small, so that tests can exceed it.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
+
+/// Any free port of the loopback.
+pub const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A running service. Dropping it ends it.
 #[derive(Debug)]
@@ -29,6 +34,8 @@ pub struct Node {
     pub address: SocketAddr,
     /// Its drain: begin it, or expire it, as an operator would.
     pub drain: Drain,
+    /// How its own channels connect.
+    link: ChannelConfig,
     task: JoinHandle<()>,
     service: &'static str,
 }
@@ -37,14 +44,20 @@ impl Node {
     /// A channel to it.
     #[must_use]
     pub fn channel(&self) -> Channel {
-        channel(&self.address.to_string(), &ChannelConfig::default()).expect("a socket address is an address")
+        channel(&self.address.to_string(), &self.link).expect("a socket address is an address")
     }
 
     /// A channel to it whose calls count their bytes.
     #[must_use]
     pub fn metered_channel(&self) -> MeteredChannel {
-        metered_channel(&self.address.to_string(), &ChannelConfig::default())
-            .expect("a socket address is an address")
+        metered_channel(&self.address.to_string(), &self.link).expect("a socket address is an address")
+    }
+
+    /// The same, with its channels connecting otherwise.
+    #[must_use]
+    pub fn linked(mut self, link: ChannelConfig) -> Self {
+        self.link = link;
+        self
     }
 
     /// Waits until it reports SERVING.
@@ -67,7 +80,7 @@ impl Drop for Node {
     }
 }
 
-fn server(service: &'static str) -> ServerConfig {
+fn server(service: &'static str, tls: Option<ServerTls>) -> ServerConfig {
     ServerConfig {
         service_name: service,
         max_message_bytes: MAX_MESSAGE_BYTES,
@@ -75,20 +88,22 @@ fn server(service: &'static str) -> ServerConfig {
         drain_timeout: Duration::from_secs(10),
         announce: false,
         health: HealthSwitch::new(),
+        tls,
     }
 }
 
 macro_rules! start {
-    ($address:expr, $service:expr, |$server:ident, $listener:ident, $drain:ident| $serve:expr) => {{
+    ($security:expr, $address:expr, $service:expr, |$server:ident, $listener:ident, $drain:ident| $serve:expr) => {{
         let $listener = TcpListener::bind($address).await.expect("a free port");
         let address = $listener.local_addr().expect("a bound listener has an address");
         let drain = Drain::new();
         let $drain = drain.clone();
-        let $server = server($service);
+        let Security { server: tls, client } = $security.clone();
+        let $server = server($service, tls);
         let task = tokio::spawn(async move {
             $serve.await.expect("the service runs until it is stopped");
         });
-        Node { address, drain, task, service: $service }
+        Node { address, drain, link: ChannelConfig::with_tls(client), task, service: $service }
     }};
 }
 
@@ -100,24 +115,34 @@ pub fn host(model: TableModel, tokenizer: &Tokenizer, config: &RuntimeConfig) ->
 
 /// Starts a target-verifier on a free port.
 pub async fn verifier(host: Host) -> Node {
-    verifier_at(SocketAddr::from(([127, 0, 0, 1], 0)), host).await
+    verifier_at(ANY_PORT, host).await
 }
 
 /// Starts a target-verifier on a given address.
 pub async fn verifier_at(address: SocketAddr, host: Host) -> Node {
-    start!(address, service_name::TARGET_VERIFIER, |server, listener, drain| {
+    verifier_secured(&Security::default(), address, host).await
+}
+
+/// Starts a target-verifier with TLS.
+pub async fn verifier_secured(security: &Security, address: SocketAddr, host: Host) -> Node {
+    start!(security, address, service_name::TARGET_VERIFIER, |server, listener, drain| {
         foretoken_target_verifier::serve(server, host, listener, drain, std::future::pending())
     })
 }
 
 /// Starts a draft-worker on a free port.
 pub async fn draft_worker(source: Source) -> Node {
-    draft_worker_at(SocketAddr::from(([127, 0, 0, 1], 0)), source).await
+    draft_worker_at(ANY_PORT, source).await
 }
 
 /// Starts a draft-worker on a given address.
 pub async fn draft_worker_at(address: SocketAddr, source: Source) -> Node {
-    start!(address, service_name::DRAFT_WORKER, |server, listener, drain| {
+    draft_worker_secured(&Security::default(), address, source).await
+}
+
+/// Starts a draft-worker with TLS.
+pub async fn draft_worker_secured(security: &Security, address: SocketAddr, source: Source) -> Node {
+    start!(security, address, service_name::DRAFT_WORKER, |server, listener, drain| {
         foretoken_draft_worker::serve(server, source, listener, drain, std::future::pending())
     })
 }
@@ -135,8 +160,14 @@ pub async fn orchestrator(config: Config, verifiers: &[&Node], draft_workers: &[
 
 /// Starts an orchestrator on a free port over the workers that `config` names.
 pub async fn orchestrator_of(config: Config) -> Node {
-    let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    start!(address, service_name::ORCHESTRATOR, |server, listener, drain| {
+    orchestrator_secured(&Security::default(), config).await
+}
+
+/// The same with TLS, to clients and, unless `config` has its own, to workers.
+pub async fn orchestrator_secured(security: &Security, config: Config) -> Node {
+    let worker_tls = config.worker_tls.clone().or_else(|| security.client.clone());
+    let config = Config { worker_tls, ..config };
+    start!(security, ANY_PORT, service_name::ORCHESTRATOR, |server, listener, drain| {
         foretoken_orchestrator::serve(config, server, listener, drain, std::future::pending())
     })
 }
@@ -163,14 +194,28 @@ pub struct Cluster {
 impl Cluster {
     /// Starts everything and waits until the orchestrator is healthy and every draft worker is known.
     pub async fn start(target: Host, drafts: Vec<Source>, config: Config) -> Self {
+        Self::start_secured(&Security::default(), target, drafts, config).await
+    }
+
+    /// The same with TLS between all.
+    pub async fn start_secured(
+        security: &Security,
+        target: Host,
+        drafts: Vec<Source>,
+        config: Config,
+    ) -> Self {
         let runtime = target.runtime.clone();
-        let verifier = verifier(target).await;
+        let verifier = verifier_secured(security, ANY_PORT, target).await;
         let mut draft_workers = Vec::new();
         for source in drafts {
-            draft_workers.push(draft_worker(source).await);
+            draft_workers.push(draft_worker_secured(security, ANY_PORT, source).await);
         }
-        let orchestrator =
-            orchestrator(config, &[&verifier], &draft_workers.iter().collect::<Vec<_>>()).await;
+        let config = Config {
+            verifiers: vec![verifier.address.to_string()],
+            draft_workers: draft_workers.iter().map(|worker| worker.address.to_string()).collect(),
+            ..config
+        };
+        let orchestrator = orchestrator_secured(security, config).await;
         let cluster = Self { orchestrator, verifier, runtime, draft_workers };
         cluster.orchestrator.healthy().await;
         cluster.settled().await;

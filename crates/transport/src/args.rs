@@ -1,6 +1,7 @@
 //! Flags that every service has, and the listener made from them.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -10,6 +11,7 @@ use crate::duration::parse_duration;
 use crate::error::TransportError;
 use crate::health::HealthSwitch;
 use crate::serve::ServerConfig;
+use crate::tls::{ServerTls, file, given};
 
 /// Largest message a service takes unless told otherwise: gRPC's own limit.
 pub const DEFAULT_MAX_MESSAGE_BYTES: u32 = 4 << 20;
@@ -18,10 +20,35 @@ pub const DEFAULT_MAX_MESSAGE_BYTES: u32 = 4 << 20;
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Server")]
 pub struct ListenArgs {
-    /// Address to listen on; port 0 lets the system choose. Traffic is not encrypted: keep to a loopback or trusted network
+    /// Address to listen on; port 0 lets the system choose. Without --tls-cert traffic is not encrypted: keep to a loopback or trusted network
     /// [default: 127.0.0.1 and the service's own port]
     #[arg(long, env = "FORETOKEN_LISTEN", value_name = "IP:PORT")]
     pub listen: Option<SocketAddr>,
+
+    /// PEM file of the listener's certificate chain, its own certificate first; with it the listener speaks TLS and nothing else
+    /// [default: none, no encryption]
+    #[arg(long, env = "FORETOKEN_TLS_CERT", value_name = "FILE", value_parser = file())]
+    pub tls_cert: Option<PathBuf>,
+
+    /// PEM file of that certificate's key: PKCS#8, SEC1 or PKCS#1, not encrypted
+    #[arg(long, env = "FORETOKEN_TLS_KEY", value_name = "FILE", value_parser = file())]
+    pub tls_key: Option<PathBuf>,
+
+    /// PEM file of CAs: a client must show a certificate signed by one of them (mutual TLS); needs --tls-cert
+    /// [default: clients are asked for none]
+    #[arg(long, env = "FORETOKEN_TLS_CLIENT_CA", value_name = "FILE", value_parser = file())]
+    pub tls_client_ca: Option<PathBuf>,
+
+    /// How often files of certificates and keys are looked at for changes
+    #[arg(
+        long,
+        env = "FORETOKEN_RELOAD_PERIOD",
+        value_name = "DURATION",
+        default_value = "30s",
+        value_parser = parse_duration,
+        hide = true,
+    )]
+    pub reload_period: Duration,
 
     /// Largest message taken, in bytes; larger ones are refused with RESOURCE_EXHAUSTED
     #[arg(
@@ -71,14 +98,33 @@ impl ListenArgs {
     /// Opens the listener. Do it before loading a model: an address that is taken should be known at once.
     pub async fn bind(&self, default: SocketAddr) -> Result<TcpListener, TransportError> {
         let address = self.listen_or(default);
-        if !address.ip().is_loopback() {
+        if !address.ip().is_loopback() && given(self.tls_cert.as_ref()).is_none() {
             tracing::warn!(%address, "listening beyond this machine without encryption: whoever reaches the address can use it");
         }
         TcpListener::bind(address).await.map_err(|source| TransportError::Bind { address, source })
     }
 
+    /// The listener's certificate, if there is one. Read it before a model is loaded: what cannot be used should be known
+    /// at once. Needs a tokio runtime around it.
+    ///
+    /// # Errors
+    /// If a flag is missing that another needs, or a file cannot be used: which, why, and what to do.
+    pub fn tls(&self) -> Result<Option<ServerTls>, TransportError> {
+        let paths = [&self.tls_cert, &self.tls_key, &self.tls_client_ca].map(|path| given(path.as_ref()));
+        let needs = |flag, needs| Err(TransportError::FlagNeeds { flag, needs });
+        match paths {
+            [Some(certificate), Some(key), client_ca] => {
+                ServerTls::load(certificate, key, client_ca, self.reload_period).map(Some)
+            }
+            [Some(_), None, _] => needs("--tls-cert", "--tls-key"),
+            [None, Some(_), _] => needs("--tls-key", "--tls-cert"),
+            [None, None, Some(_)] => needs("--tls-client-ca", "--tls-cert"),
+            [None, None, None] => Ok(None),
+        }
+    }
+
     /// What [`serve`](crate::serve()) needs, with health reporting SERVING.
-    pub fn server_config(&self, service_name: &'static str) -> ServerConfig {
+    pub fn server_config(&self, service_name: &'static str, tls: Option<ServerTls>) -> ServerConfig {
         ServerConfig {
             service_name,
             // A u32 fits a usize on every platform that can hold a model.
@@ -87,6 +133,7 @@ impl ListenArgs {
             drain_timeout: self.drain_timeout,
             announce: self.announce,
             health: HealthSwitch::new(),
+            tls,
         }
     }
 }
@@ -111,10 +158,23 @@ mod tests {
         let args = parse(&[]).unwrap();
         let default = SocketAddr::from(([127, 0, 0, 1], 50051));
         assert_eq!(args.listen_or(default), default);
-        let config = args.server_config("test.v1.Test");
+        let config = args.server_config("test.v1.Test", args.tls().unwrap());
         assert_eq!(config.max_message_bytes, 4 * 1024 * 1024);
         assert_eq!(config.drain_timeout, Duration::from_secs(30));
-        assert!(!config.announce && !args.exit_on_stdin_close);
+        assert!(!config.announce && !args.exit_on_stdin_close && config.tls.is_none());
+    }
+
+    #[test]
+    fn flags_of_certificates_go_together() {
+        for (given, told) in [
+            (["--tls-cert=c", "--tls-key="], "--tls-cert is given without --tls-key"),
+            (["--tls-cert=", "--tls-key=k"], "--tls-key is given without --tls-cert"),
+            (["--tls-cert=", "--tls-client-ca=a"], "--tls-client-ca is given without --tls-cert"),
+        ] {
+            let error = parse(&given).unwrap().tls().unwrap_err().to_string();
+            assert_eq!(error, format!("{told}; give both or neither"));
+        }
+        assert!(parse(&["--tls-cert=", "--tls-key=", "--tls-client-ca="]).unwrap().tls().unwrap().is_none());
     }
 
     #[test]

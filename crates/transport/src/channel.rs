@@ -13,6 +13,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 use crate::connector::Connector;
 use crate::error::TransportError;
+use crate::tls::ClientTls;
 use crate::wire::{MeteredChannel, Waiting};
 
 /// First and longest pause between two health questions.
@@ -22,7 +23,7 @@ const POLL_LONGEST: Duration = Duration::from_millis(500);
 /// How a channel connects and notices that the other side is gone.
 #[derive(Debug, Clone)]
 pub struct ChannelConfig {
-    /// Longest wait for a TCP connection.
+    /// Longest wait for a connection, with its TLS handshake where it has one.
     pub connect_timeout: Duration,
     /// How often a silent connection is pinged, streams or not.
     ///
@@ -30,6 +31,16 @@ pub struct ChannelConfig {
     pub keepalive_interval: Duration,
     /// How long a ping may stay unanswered before the connection counts as dead.
     pub keepalive_timeout: Duration,
+    /// Whom to trust and what to show. Without it only plaintext connections can be made.
+    pub tls: Option<ClientTls>,
+}
+
+impl ChannelConfig {
+    /// The defaults, with TLS if it is given.
+    #[must_use]
+    pub fn with_tls(tls: Option<ClientTls>) -> Self {
+        Self { tls, ..Self::default() }
+    }
 }
 
 impl Default for ChannelConfig {
@@ -38,11 +49,14 @@ impl Default for ChannelConfig {
             connect_timeout: Duration::from_secs(3),
             keepalive_interval: Duration::from_secs(10),
             keepalive_timeout: Duration::from_secs(5),
+            tls: None,
         }
     }
 }
 
-/// A channel to `address`, `host:port` or `http://host:port`.
+/// A channel to `address`: `host:port`, `http://host:port` or `https://host:port`.
+///
+/// `http` is plaintext and `https` TLS; without a scheme it is TLS if `config` has any.
 ///
 /// It connects at its first call, and again after a failure at the next one: a service may start after its clients.
 /// Needs a tokio runtime around it.
@@ -61,23 +75,33 @@ fn lazy(
     config: &ChannelConfig,
     metered: Option<Arc<Waiting>>,
 ) -> Result<Channel, TransportError> {
-    let uri =
-        parse(address).map_err(|reason| TransportError::Address { address: address.to_owned(), reason })?;
+    let uri = parse(address, config.tls.is_some())
+        .map_err(|reason| TransportError::Address { address: address.to_owned(), reason })?;
+    let tls = match (uri.scheme_str(), uri.host(), &config.tls) {
+        (Some("https"), Some(host), Some(tls)) => Some(tls.verifying(host)?),
+        (Some("https"), ..) => return Err(TransportError::NoRoots { address: address.to_owned() }),
+        _ => None,
+    };
     let endpoint = Endpoint::from(uri)
-        .connect_timeout(config.connect_timeout)
         .http2_keep_alive_interval(config.keepalive_interval)
         .keep_alive_timeout(config.keepalive_timeout)
         .keep_alive_while_idle(true);
-    Ok(endpoint.connect_with_connector_lazy(Connector::new(config, metered)))
+    Ok(endpoint.connect_with_connector_lazy(Connector::new(config, tls, metered)))
 }
 
-fn parse(address: &str) -> Result<Uri, &'static str> {
-    let with_scheme = if address.contains("://") { address.to_owned() } else { format!("http://{address}") };
+/// Whether connections to `address` are encrypted, if it can be used at all.
+#[must_use]
+pub fn is_encrypted(address: &str, config: &ChannelConfig) -> bool {
+    parse(address, config.tls.is_some()).is_ok_and(|uri| uri.scheme_str() == Some("https"))
+}
+
+fn parse(address: &str, encrypt: bool) -> Result<Uri, &'static str> {
+    let scheme = if encrypt { "https" } else { "http" };
+    let with_scheme =
+        if address.contains("://") { address.to_owned() } else { format!("{scheme}://{address}") };
     let uri: Uri = with_scheme.parse().map_err(|_| "it is no host and port")?;
-    match uri.scheme_str() {
-        Some("http") => {}
-        Some("https") => return Err("TLS is not supported"),
-        _ => return Err("the scheme is not http"),
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err("the scheme is neither http nor https");
     }
     let authority = uri.authority().ok_or("the host is missing")?;
     if authority.as_str().contains('@') {
@@ -165,8 +189,8 @@ mod tests {
             ("verifier:0", "port is missing"),
             ("verifier:99999", "port is missing or not between 1 and 65535"),
             (":50051", "host is missing"),
-            ("https://verifier:443", "TLS is not supported"),
-            ("ftp://verifier:21", "scheme is not http"),
+            ("https://verifier:443", "https needs a CA to verify the server with; give --tls-ca"),
+            ("ftp://verifier:21", "scheme is neither http nor https"),
             ("user@verifier:50051", "user name"),
             ("verifier:50051/path", "path"),
             ("a b:1", "no host and port"),

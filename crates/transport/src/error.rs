@@ -1,6 +1,7 @@
 //! What can go wrong before and around a conversation. Errors inside one are gRPC statuses.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -24,6 +25,40 @@ pub enum TransportError {
         address: String,
         /// What is wrong with it.
         reason: &'static str,
+    },
+    /// The address asks for TLS, and nothing says whom to trust.
+    #[error(
+        "address {address:?} cannot be used: https needs a CA to verify the server with; give --tls-ca, or write http:// for a connection without TLS"
+    )]
+    NoRoots {
+        /// What was asked for.
+        address: String,
+    },
+    /// A file of certificates, keys or the like cannot be used.
+    #[error("{flag} {}: {reason}", .path.display())]
+    File {
+        /// The flag that named it.
+        flag: &'static str,
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+    /// A flag is of no use without another.
+    #[error("{flag} is given without {needs}; give both or neither")]
+    FlagNeeds {
+        /// The one that was given.
+        flag: &'static str,
+        /// The one that was not.
+        needs: &'static str,
+    },
+    /// No certificate can be for this name.
+    #[error(
+        "{name:?} is no name that a certificate can be for; give a DNS name or an IP address by --tls-server-name"
+    )]
+    ServerName {
+        /// What was asked for.
+        name: String,
     },
     /// The service's protocol description is damaged, so reflection could not answer from it.
     #[error("the protocol description of {service} is not valid: {reason}")]

@@ -14,6 +14,7 @@ use tonic_health::pb::health_client::HealthClient;
 use crate::channel::{ChannelConfig, cause, channel};
 use crate::duration::parse_duration;
 use crate::error::TransportError;
+use crate::tls::ClientTlsArgs;
 
 /// The subcommand's name.
 const HEALTHCHECK: &str = "healthcheck";
@@ -75,6 +76,10 @@ pub struct HealthcheckArgs {
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     pub timeout: Duration,
 
+    /// How the service is verified, and what it is shown
+    #[command(flatten)]
+    pub tls: ClientTlsArgs,
+
     /// Where the service beside this process listens: its own variable.
     #[arg(long, env = "FORETOKEN_LISTEN", hide = true)]
     listen: Option<SocketAddr>,
@@ -91,7 +96,8 @@ impl HealthcheckArgs {
             None => reachable(self.listen.unwrap_or(default)).to_string(),
         };
         let service = self.service.as_deref().unwrap_or(service_name);
-        let config = ChannelConfig { connect_timeout: self.timeout, ..ChannelConfig::default() };
+        let tls = self.tls.load(None)?;
+        let config = ChannelConfig { connect_timeout: self.timeout, ..ChannelConfig::with_tls(tls) };
         let mut client = HealthClient::new(channel(&address, &config)?);
         let question = client.check(HealthCheckRequest { service: service.to_owned() });
         let not_serving =

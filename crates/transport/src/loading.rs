@@ -17,15 +17,17 @@ use tonic::transport::Server;
 use tonic_health::ServingStatus;
 
 use crate::incoming::connections;
+use crate::tls::ServerTls;
 
 /// Time for questions under way when the loading is done; then their connections are cut.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Answers health questions on `listener` until `load` is done, and returns what it made.
+/// Answers health questions on `listener`, with `tls` if it has a certificate, until `load` is done, and returns what it made.
 ///
 /// Without a server the questions would wait in the listener's queue, and a probe could not tell loading from hanging.
 pub async fn loading<T>(
     listener: &TcpListener,
+    tls: Option<ServerTls>,
     service_name: &'static str,
     load: impl Future<Output = T>,
 ) -> T {
@@ -33,7 +35,7 @@ pub async fn loading<T>(
     reporter.set_service_status("", ServingStatus::Serving).await;
     reporter.set_service_status(service_name, ServingStatus::NotServing).await;
     let (done, cut) = (CancellationToken::new(), CancellationToken::new());
-    let incoming = connections(Lent(listener), done.clone(), cut.clone());
+    let incoming = connections(Lent(listener), tls, done.clone(), cut.clone());
     let server =
         Server::builder().add_service(health).serve_with_incoming_shutdown(incoming, done.cancelled());
     let (mut server, mut load) = (pin!(server), pin!(load));

@@ -16,6 +16,7 @@ use crate::drain::Drain;
 use crate::error::TransportError;
 use crate::health::{Health, HealthSwitch};
 use crate::incoming::connections;
+use crate::tls::ServerTls;
 
 /// How often a silent connection is pinged, and how long it may stay silent then.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
@@ -42,6 +43,8 @@ pub struct ServerConfig {
     pub announce: bool,
     /// Lets the running service report itself as not ready.
     pub health: HealthSwitch,
+    /// The listener's certificate; without one it speaks plaintext.
+    pub tls: Option<ServerTls>,
 }
 
 /// Serves `routes`, with health and reflection beside them, until `shutdown` resolves or somebody begins the drain.
@@ -68,7 +71,9 @@ pub async fn serve(
     let routes = with_reflection(routes.add_service(health_server), service, descriptor_set)?;
 
     let cut = CancellationToken::new();
-    let incoming = connections(TcpListenerStream::new(listener), drain.begun_token().clone(), cut.clone());
+    let encrypted = config.tls.is_some();
+    let accepted = TcpListenerStream::new(listener);
+    let incoming = connections(accepted, config.tls, drain.begun_token().clone(), cut.clone());
     let server = Server::builder()
         .max_concurrent_streams(config.max_connection_streams)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
@@ -77,7 +82,7 @@ pub async fn serve(
         .serve_with_incoming_shutdown(incoming, drain.draining());
     let mut server = pin!(server);
 
-    tracing::info!(service, %address, "serving");
+    tracing::info!(service, %address, encrypted, "serving");
     if config.announce {
         announce(service, address);
     }

@@ -53,6 +53,7 @@ impl Process {
             drain_timeout,
             announce: false,
             health: health.clone(),
+            tls: None,
         };
         let (shutdown, on_shutdown) = oneshot::channel();
         let served = tokio::spawn(serve(
@@ -197,7 +198,9 @@ async fn a_service_that_loads_lives_and_is_not_ready() {
         (channel, watch.into_inner())
     };
     let (made, (channel, mut watch)) =
-        timeout(LIMIT, async { tokio::join!(loading(&listener, SERVICE, on_loaded), asked) }).await.unwrap();
+        timeout(LIMIT, async { tokio::join!(loading(&listener, None, SERVICE, on_loaded), asked) })
+            .await
+            .unwrap();
     assert_eq!(made, Ok(7));
     assert_eq!(watch.next().await.unwrap().unwrap().status(), ServingStatus::NotServing);
     assert!(watch.next().await.is_none(), "the watch goes on");
@@ -211,6 +214,7 @@ async fn a_service_that_loads_lives_and_is_not_ready() {
         drain_timeout: LIMIT,
         announce: false,
         health: HealthSwitch::new(),
+        tls: None,
     };
     let served = tokio::spawn(serve(
         config,
@@ -274,6 +278,7 @@ async fn a_damaged_description_is_an_error() {
         drain_timeout: Duration::ZERO,
         announce: false,
         health: HealthSwitch::new(),
+        tls: None,
     };
     let error =
         serve(config, listener, Routes::default(), &[1, 2, 3], Drain::new(), async {}).await.unwrap_err();

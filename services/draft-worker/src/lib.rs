@@ -32,16 +32,17 @@ pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4
 /// If a setting, the model or the address cannot be used.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let telemetry = init(&args.telemetry.config("foretoken-draft-worker"))?;
-    // An address that is taken should be known before the weights are read.
+    // An address that is taken, or a certificate that cannot be used, should be known before the weights are read.
+    let tls = args.listen.tls()?;
     let listener = args.listen.bind(DEFAULT_LISTEN).await?;
     let shutdown = shutdown_signal(args.listen.exit_on_stdin_close);
     tokio::pin!(shutdown);
     let source = tokio::select! {
-        source = loading(&listener, service_name::DRAFT_WORKER, Source::load(&args)) => source?,
+        source = loading(&listener, tls.clone(), service_name::DRAFT_WORKER, Source::load(&args)) => source?,
         () = &mut shutdown => return Ok(()),
     };
-    serve(args.listen.server_config(service_name::DRAFT_WORKER), source, listener, Drain::new(), shutdown)
-        .await?;
+    let server = args.listen.server_config(service_name::DRAFT_WORKER, tls);
+    serve(server, source, listener, Drain::new(), shutdown).await?;
     telemetry.shutdown().await;
     Ok(())
 }

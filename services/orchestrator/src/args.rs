@@ -1,12 +1,16 @@
 //! The flags of an orchestrator, and the settings they become.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use foretoken_engine::Rule;
 use foretoken_engine::generate::Timeouts;
 use foretoken_telemetry::TelemetryArgs;
-use foretoken_transport::{ListenArgs, parse_duration};
+use foretoken_transport::{ClientTls, ClientTlsArgs, ListenArgs, parse_duration};
+
+use crate::keys::ApiKeys;
 
 /// Everything an orchestrator is told.
 #[derive(clap::Args, Debug, Clone)]
@@ -61,9 +65,18 @@ pub struct Args {
     #[arg(long, env = "FORETOKEN_VERIFY_TIMEOUT", value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
     pub verify_timeout: Duration,
 
+    /// File of API keys, `NAME KEY` on a line: every call then needs the metadata `authorization: Bearer KEY`, health and reflection excepted; keys have at least 16 characters
+    /// [default: none, whoever reaches the address may call]
+    #[arg(long, env = "FORETOKEN_API_KEYS", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub api_keys: Option<PathBuf>,
+
     /// Where and how it serves.
     #[command(flatten)]
     pub listen: ListenArgs,
+
+    /// How workers are verified, and what they are shown.
+    #[command(flatten)]
+    pub worker_tls: ClientTlsArgs,
 
     /// Logs and traces.
     #[command(flatten)]
@@ -93,6 +106,10 @@ pub struct Config {
     pub max_requests: usize,
     /// How long to wait for whom.
     pub timeouts: Timeouts,
+    /// How workers are verified, and what they are shown; without it only plaintext reaches them.
+    pub worker_tls: Option<ClientTls>,
+    /// The keys one of which every call must bring; without any nobody is asked for one.
+    pub api_keys: Option<ApiKeys>,
 }
 
 impl Default for Config {
@@ -108,18 +125,22 @@ impl Default for Config {
             default_max_tokens: 256,
             max_requests: 64,
             timeouts: Timeouts { draft: Duration::from_secs(2), verify: Duration::from_secs(60) },
+            worker_tls: None,
+            api_keys: None,
         }
     }
 }
 
 impl Args {
-    /// Checks the flags once.
+    /// Checks the flags once, and reads the files that they name. Needs a tokio runtime around it.
     ///
     /// # Errors
     /// Names the flag, its value and what it must be.
     pub fn config(&self) -> anyhow::Result<Config> {
         let given =
             |list: &[String]| list.iter().filter(|address| !address.is_empty()).cloned().collect::<Vec<_>>();
+        let period = self.listen.reload_period;
+        let keys = self.api_keys.as_deref().filter(|path| !path.as_os_str().is_empty());
         let config = Config {
             verifiers: given(&self.verifiers),
             draft_workers: given(&self.draft_workers),
@@ -131,6 +152,8 @@ impl Args {
             default_max_tokens: self.default_max_tokens,
             max_requests: self.max_requests,
             timeouts: Timeouts { draft: self.draft_timeout, verify: self.verify_timeout },
+            worker_tls: self.worker_tls.load(Some(period))?,
+            api_keys: keys.map(|path| ApiKeys::load(path, period)).transpose()?,
         };
         if config.verifiers.is_empty() {
             bail!("--verifiers is empty; give the address of at least one target-verifier");

@@ -1,12 +1,13 @@
 //! The orchestrator: owns the text, runs the rounds, applies the exact rule. It has no weights.
 //!
 //! [`run`] is the life of the process; [`serve`] is the service alone, on any listener, as tests use it.
-//! The way of a request: [`service`] → [`admission`] → [`remote`] sessions from the [`pool`] →
+//! The way of a request: [`keys`] → [`service`] → [`admission`] → [`remote`] sessions from the [`pool`] →
 //! `foretoken_engine::generate` → [`output`] → the client.
 
 pub mod account;
 pub mod admission;
 mod args;
+pub mod keys;
 mod metrics;
 pub mod output;
 pub mod pool;
@@ -33,12 +34,13 @@ pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCA
 /// Serves until the process is asked to end.
 ///
 /// # Errors
-/// If a setting or the address cannot be used.
+/// If a setting, a file that one names, or the address cannot be used.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let telemetry = init(&args.telemetry.config("foretoken-orchestrator"))?;
     let config = args.config()?;
+    let tls = args.listen.tls()?;
     let listener = args.listen.bind(DEFAULT_LISTEN).await?;
-    let server = args.listen.server_config(service_name::ORCHESTRATOR);
+    let server = args.listen.server_config(service_name::ORCHESTRATOR, tls);
     let shutdown = shutdown_signal(args.listen.exit_on_stdin_close);
     serve(config, server, listener, Drain::new(), shutdown).await?;
     telemetry.shutdown().await;

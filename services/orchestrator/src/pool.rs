@@ -58,7 +58,8 @@ impl Pool {
     /// # Errors
     /// If an address is malformed.
     pub fn connect(config: &Config, health: HealthSwitch) -> Result<Self, TransportError> {
-        let (mut verifiers, mut draft_workers) = (Members::default(), Members::default());
+        let members = || Members::over(config.worker_tls.clone());
+        let (mut verifiers, mut draft_workers) = (members(), members());
         verifiers.add(&config.verifiers, true)?;
         draft_workers.add(&config.draft_workers, true)?;
         draft_workers.add(&config.untrusted_draft_workers, false)?;

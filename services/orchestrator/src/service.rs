@@ -23,6 +23,7 @@ use tracing::Instrument;
 use crate::account::{Timeline, finished};
 use crate::admission::{Admitted, MAX_SAMPLES, admit};
 use crate::args::Config;
+use crate::keys::{Guarded, KeyName};
 use crate::metrics::Metrics;
 use crate::output::{Event, TextOutput};
 use crate::pool::{Pool, Target};
@@ -52,11 +53,14 @@ impl GenerateService {
         Self { config, pool, drain, requests, max_message_bytes, metrics }
     }
 
-    /// The generated server, with the message limit set and its own refusals worded like ours.
+    /// The generated server, with the message limit set, its own refusals worded like ours, and keys asked for where there are
+    /// any.
     #[must_use]
-    pub fn into_server(self) -> MapStatus<OrchestratorServer<Self>> {
-        let limit = self.max_message_bytes;
-        MapStatus::new(OrchestratorServer::new(self).max_decoding_message_size(limit), from_transport)
+    pub fn into_server(self) -> Guarded<MapStatus<OrchestratorServer<Self>>> {
+        let (limit, keys, metrics) =
+            (self.max_message_bytes, self.config.api_keys.clone(), Arc::clone(&self.metrics));
+        let server = OrchestratorServer::new(self).max_decoding_message_size(limit);
+        Guarded::new(MapStatus::new(server, from_transport), keys, metrics)
     }
 
     /// Everything that can be refused, before the first event.
@@ -153,9 +157,13 @@ impl Orchestrator for GenerateService {
             { names::RPC_SYSTEM } = rpc::GRPC,
             { names::RPC_METHOD } = "foretoken.v1.Orchestrator/Generate",
             { names::REQUEST_ID } = tracing::field::Empty,
+            { names::API_KEY_NAME } = tracing::field::Empty,
             { names::REQUEST_MODEL } = tracing::field::Empty,
         );
         propagation::set_parent(&span, propagation::extract(request.metadata()));
+        if let Some(KeyName(name)) = request.extensions().get() {
+            span.record(names::API_KEY_NAME, &**name);
+        }
         let deadline = deadline(request.metadata());
         let admission = tracing::info_span!(parent: &span, "admission");
         let job = self.prepare(request.into_inner(), &span).instrument(admission).await;

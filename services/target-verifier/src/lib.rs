@@ -30,18 +30,19 @@ pub const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4
 /// If a setting, the model or the address cannot be used.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let telemetry = init(&args.telemetry.config("foretoken-target-verifier"))?;
-    // An address that is taken should be known before the weights are read.
+    // An address that is taken, or a certificate that cannot be used, should be known before the weights are read.
+    let tls = args.listen.tls()?;
     let listener = args.listen.bind(DEFAULT_LISTEN).await?;
     let (path, model) = (args.model.clone(), args.model_args.clone());
     let shutdown = shutdown_signal(args.listen.exit_on_stdin_close);
     tokio::pin!(shutdown);
     let load = tokio::task::spawn_blocking(move || Host::load(&path, &model, LatticeShape::default()));
     let host = tokio::select! {
-        host = loading(&listener, service_name::TARGET_VERIFIER, load) => host.context("the model's loader panicked")??,
+        host = loading(&listener, tls.clone(), service_name::TARGET_VERIFIER, load) => host.context("the model's loader panicked")??,
         () = &mut shutdown => return Ok(()),
     };
-    serve(args.listen.server_config(service_name::TARGET_VERIFIER), host, listener, Drain::new(), shutdown)
-        .await?;
+    let server = args.listen.server_config(service_name::TARGET_VERIFIER, tls);
+    serve(server, host, listener, Drain::new(), shutdown).await?;
     telemetry.shutdown().await;
     Ok(())
 }

@@ -1,8 +1,11 @@
 """A generic client: no generated code, only what reflection tells.
 
 usage: reflect.py ORCHESTRATOR VERIFIER DRAFT_WORKER   (each host:port)
+
+TLS_CA names the CA of servers that speak TLS; TLS_CERT and TLS_KEY what they are shown; API_KEY is for the orchestrator.
 """
 
+import os
 import sys
 import time
 
@@ -21,11 +24,31 @@ def text_hash(tokens):
     return value
 
 
+def channel(address):
+    """Plaintext, or with certificates and a key as the environment says."""
+    if "TLS_CA" not in os.environ:
+        return grpc.insecure_channel(address)
+    root, certificate, key = (contents(os.environ.get(name)) for name in ("TLS_CA", "TLS_CERT", "TLS_KEY"))
+    credentials = grpc.ssl_channel_credentials(root, key, certificate)
+    if "API_KEY" in os.environ:
+        # Sent as `authorization: Bearer KEY`, over TLS alone.
+        bearer = grpc.access_token_call_credentials(os.environ["API_KEY"])
+        credentials = grpc.composite_channel_credentials(credentials, bearer)
+    return grpc.secure_channel(address, credentials)
+
+
+def contents(path):
+    if not path:
+        return None
+    with open(path, "rb") as file:
+        return file.read()
+
+
 class Service:
     """One server as reflection shows it."""
 
     def __init__(self, address, name):
-        self.channel = grpc.insecure_channel(address)
+        self.channel = channel(address)
         database = ProtoReflectionDescriptorDatabase(self.channel)
         self.names = list(database.get_services())
         assert name in self.names, f"{name} is not among {self.names}"

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use foretoken_orchestrator::Config;
 use foretoken_testkit::client::{generate_at, ids_request};
 use foretoken_testkit::cluster::{Cluster, ngram};
+use foretoken_testkit::pki::{Pki, Security};
 use foretoken_transport::{WireConnection, WireRole, wire_connections, wire_totals};
 
 use crate::{draft, kernel, only_one_to, target, until};
@@ -38,7 +39,16 @@ async fn check(connection: &WireConnection) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_connection_is_counted_as_by_the_kernel_at_both_ends() {
-    let cluster = Cluster::start(target(), vec![ngram(), draft()], Config::default()).await;
+    compare_with_the_kernel(&Security::default()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn below_tls_too() {
+    compare_with_the_kernel(&Pki::new("a CA").mutual()).await;
+}
+
+async fn compare_with_the_kernel(security: &Security) {
+    let cluster = Cluster::start_secured(security, target(), vec![ngram(), draft()], Config::default()).await;
     let client = cluster.orchestrator.channel();
     let totals = [WireRole::Client, WireRole::Server].map(|role| (role, wire_totals(role).sent()));
     for round in 0..3 {

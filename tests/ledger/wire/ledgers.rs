@@ -8,6 +8,7 @@ use foretoken_proto::v1;
 use foretoken_testkit::client::{Answer, generate, generate_at, ids_request};
 use foretoken_testkit::cluster::{Cluster, draft_worker, orchestrator, verifier};
 use foretoken_testkit::link_proxy::LinkProxy;
+use foretoken_testkit::pki::{Pki, Security};
 use foretoken_testkit::table::{Table, random_table};
 use foretoken_transport::{WireBytes, WireConnection};
 use futures_util::future::join_all;
@@ -48,7 +49,21 @@ fn uncharged(connection: &WireConnection) -> WireBytes {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ledgers_add_up_to_what_their_connections_carried() {
-    let cluster = Cluster::start(target(), vec![draft()], Config::default()).await;
+    add_up(&Security::default(), 0).await;
+}
+
+/// What is left in either way is in a record or two of its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn encrypted_ledgers_add_up_too() {
+    add_up(&Pki::new("a CA").mutual(), RECORD_BYTES).await;
+}
+
+/// Header, type and tag of a record of TLS 1.3.
+const RECORD_BYTES: u64 = 5 + 1 + 16;
+
+/// What is written at once carries `around` bytes more.
+async fn add_up(security: &Security, around: u64) {
+    let cluster = Cluster::start_secured(security, target(), vec![draft()], Config::default()).await;
     let client = cluster.orchestrator.channel();
     let links: [(Arc<WireConnection>, OfLedger); 2] = [
         (only_one_to(cluster.verifier.address.port()).await, verify),
@@ -64,14 +79,15 @@ async fn ledgers_add_up_to_what_their_connections_carried() {
             assert_eq!(sum(&answers, of), charged, "round {round}");
             // What is left is on the health stream, and the ends of the answers: never more with time.
             let left = settled(|| uncharged(link)).await;
+            let each = 40 + 2 * around;
             assert!(
-                left.up < 100 + 40 * requests && left.down < 200 + 40 * requests,
+                left.up < 100 + each * (requests + 1) && left.down < 200 + each * (requests + 1),
                 "round {round}: {left:?}"
             );
         }
         for ledger in answers.iter().map(Answer::ledger) {
             // At least one frame and one gRPC prefix for each block, beside the messages.
-            let framing = 14 * u64::from(ledger.blocks);
+            let framing = (14 + around) * u64::from(ledger.blocks);
             assert!(ledger.verify_wire_up >= ledger.verify_bytes_up + framing, "{ledger:?}");
             assert!(ledger.verify_wire_down >= ledger.verify_bytes_down + framing, "{ledger:?}");
             assert!(ledger.draft_wire_up >= ledger.draft_bytes_up + framing, "{ledger:?}");

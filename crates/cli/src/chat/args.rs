@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use crate::access::AccessArgs;
 use crate::cli::LocalArgs;
 use crate::rounds::RoundArgs;
 use crate::sampling::SamplingArgs;
@@ -41,7 +42,8 @@ pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) models: LocalArgs,
 
-    /// Use the orchestrator at this address instead of starting services
+    /// Use the orchestrator at this address instead of starting services: host:port, http://host:port (plaintext) or
+    /// https://host:port (TLS)
     #[arg(
         long,
         visible_alias = "orchestrator",
@@ -51,6 +53,10 @@ pub(crate) struct ChatArgs {
         conflicts_with_all = ["target", "draft", "ngram_table"],
     )]
     pub(super) server: Option<String>,
+
+    /// How that is called
+    #[command(flatten)]
+    pub(super) access: AccessArgs,
 
     /// No progress and no line of figures behind an answer
     #[arg(long, short, help_heading = "Output")]

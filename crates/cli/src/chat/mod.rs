@@ -20,13 +20,13 @@ use foretoken_proto::v1::generate_request::Prompt;
 use foretoken_proto::v1::orchestrator_client::OrchestratorClient;
 use indicatif::MultiProgress;
 use tonic::Response;
-use tonic::transport::Channel;
 
 pub(crate) use self::args::ChatArgs;
 use self::history::History;
 use self::input::{Input, Read};
 use self::line::{HELP, Line};
 use self::settings::Settings;
+use crate::access::Orchestrator;
 use crate::cluster::{Cluster, Plan};
 use crate::failure::UsageError;
 use crate::generate::render::{LiveView, TextWriter};
@@ -76,7 +76,7 @@ async fn hold(
     let mut interrupts = Interrupts::listen().context("cannot wait for signals")?;
     let waiting = spinner(&progress, "");
     let (channel, cluster) = tokio::select! {
-        connected = connect(args.server.as_deref(), plan, &waiting) => connected?,
+        connected = connect(args.server.as_deref(), &args.access, plan, &waiting) => connected?,
         signal = interrupts.next() => return Ok(signal.exit_code()),
     };
     waiting.finish_and_clear();
@@ -110,7 +110,7 @@ async fn hold(
 
 /// A conversation and what it runs on.
 struct Chat {
-    client: OrchestratorClient<Channel>,
+    client: OrchestratorClient<Orchestrator>,
     /// The services, if they were started here.
     cluster: Option<Cluster>,
     history: History,

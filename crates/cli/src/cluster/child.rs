@@ -19,6 +19,20 @@ use tokio::task::JoinHandle;
 
 use super::tail::Tail;
 
+/// Variables of certificates and keys: the listener's, the orchestrator's and the client's.
+pub(crate) const ACCESS_VARS: [&str; 10] = [
+    "FORETOKEN_TLS_CERT",
+    "FORETOKEN_TLS_KEY",
+    "FORETOKEN_TLS_CLIENT_CA",
+    "FORETOKEN_TLS_CA",
+    "FORETOKEN_TLS_CLIENT_CERT",
+    "FORETOKEN_TLS_CLIENT_KEY",
+    "FORETOKEN_TLS_SERVER_NAME",
+    "FORETOKEN_API_KEYS",
+    "FORETOKEN_API_KEY_FILE",
+    "FORETOKEN_API_KEY",
+];
+
 /// Longest wait for the last words of a child that has ended: whoever inherited its pipes could keep them open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -124,6 +138,10 @@ impl Process {
         command.kill_on_drop(true);
         // One address cannot serve the metrics of several processes.
         command.env_remove(foretoken_telemetry::METRICS_LISTEN_VAR);
+        // Meant for services that others run: these talk among themselves, and with this process, over the loopback.
+        for variable in ACCESS_VARS {
+            command.env_remove(variable);
+        }
         #[cfg(unix)]
         command.process_group(0);
         let mut inner = command.spawn()?;
@@ -184,6 +202,23 @@ mod tests {
 
     async fn start(script: &str) -> Result<Child> {
         Child::start(Path::new("/bin/sh"), spec(script), false, PATIENCE).await
+    }
+
+    #[test]
+    fn no_variable_of_certificates_or_keys_is_forgotten() {
+        use clap::CommandFactory;
+        let command = crate::cli::Cli::command();
+        let arguments = command.get_subcommands().flat_map(clap::Command::get_arguments);
+        let variables: Vec<_> = arguments.filter_map(|argument| argument.get_env()?.to_str()).collect();
+        let about = |variable: &&&str| {
+            variable.starts_with("FORETOKEN_TLS_") || variable.starts_with("FORETOKEN_API_KEY")
+        };
+        for variable in variables.iter().filter(about) {
+            assert!(ACCESS_VARS.contains(variable), "{variable}");
+        }
+        for variable in ACCESS_VARS {
+            assert!(variables.contains(&variable), "{variable}");
+        }
     }
 
     fn announcing(rest: &str) -> String {

@@ -20,14 +20,14 @@ use anyhow::{Context, Result, anyhow};
 use foretoken_proto::service_name;
 use foretoken_proto::v1::GenerateRequest;
 use foretoken_proto::v1::orchestrator_client::OrchestratorClient;
-use foretoken_transport::{ChannelConfig, channel, wait_healthy};
+use foretoken_transport::wait_healthy;
 use indicatif::{MultiProgress, ProgressBar};
 use tonic::Response;
-use tonic::transport::Channel;
 
 use self::record::Record;
 use self::render::{LiveView, TextWriter};
 use self::stream::{Answer, End, follow};
+use crate::access::{AccessArgs, Bearer, Orchestrator};
 use crate::cli::{Drafter, GenerateArgs, LocalArgs};
 use crate::cluster::{ANY_PORT, Cluster, Plan};
 use crate::interrupt::Interrupts;
@@ -81,7 +81,7 @@ async fn generate(
     let mut interrupts = Interrupts::listen().context("cannot wait for signals")?;
     let waiting = spinner(progress, "");
     let (channel, mut cluster) = tokio::select! {
-        connected = connect(args.server.as_deref(), plan, &waiting) => connected?,
+        connected = connect(args.server.as_deref(), &args.access, plan, &waiting) => connected?,
         signal = interrupts.next() => return Ok(signal.exit_code()),
     };
 
@@ -124,23 +124,25 @@ async fn generate(
     result
 }
 
-/// A channel to the orchestrator, and the cluster it belongs to if that was started here.
+/// A channel to the orchestrator, and the cluster it belongs to if that was started here. What `access` says is for a
+/// `server` alone.
 pub(crate) async fn connect(
     server: Option<&str>,
+    access: &AccessArgs,
     plan: Option<Plan>,
     waiting: &ProgressBar,
-) -> Result<(Channel, Option<Cluster>)> {
+) -> Result<(Orchestrator, Option<Cluster>)> {
     if let Some(plan) = plan {
         let cluster = Cluster::start(&plan, |stage| waiting.set_message(stage.to_owned())).await?;
-        return Ok((cluster.channel(), Some(cluster)));
+        return Ok((Orchestrator::new(cluster.channel(), Bearer::default()), Some(cluster)));
     }
     let server = server.unwrap_or_default();
     waiting.set_message(format!("connecting to {server}"));
-    let channel = channel(server, &ChannelConfig::default())?;
+    let (channel, bearer) = access.channel(server)?;
     wait_healthy(channel.clone(), service_name::ORCHESTRATOR, SERVER_TIMEOUT)
         .await
         .with_context(|| format!("cannot use the server {server}"))?;
-    Ok((channel, None))
+    Ok((Orchestrator::new(channel, bearer), None))
 }
 
 /// The death of a service started here that may be behind a failed call.

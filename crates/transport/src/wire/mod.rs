@@ -6,7 +6,7 @@
 //! * **Exact: a call's own frames.** Over a [`MeteredChannel`] every call has a [`CallBytes`], which counts the HTTP/2
 //!   DATA frames of its stream in both directions: nine bytes of header, and a payload that is gRPC's prefix of
 //!   five bytes and the message, however the HTTP/2 library splits it.
-//! * **Shared: the rest of a connection.** Preface, SETTINGS, HEADERS, WINDOW_UPDATE, PING are nobody's alone. What has
+//! * **Shared: the rest of a connection.** Handshake and records of TLS where there is any, preface, SETTINGS, HEADERS, WINDOW_UPDATE, PING are nobody's alone. What has
 //!   gathered of them is shared out when calls are settled, by the bytes of their own frames; no byte is charged
 //!   twice, and none is lost: what a closed call leaves behind (a Close, its trailers) is paid by the next.
 //!
@@ -18,12 +18,13 @@ mod counter;
 mod frames;
 mod io;
 mod metered;
+mod records;
 mod shares;
 mod streams;
 
 pub use call::{CallBytes, WireBytes};
 pub use counter::{WireConnection, WireCounter, WireRole, wire_connections, wire_totals};
-pub(crate) use io::{ClientIo, Counted};
+pub(crate) use io::{ClientIo, Counted, Socket};
 pub use metered::MeteredChannel;
 pub(crate) use streams::{Streams, Waiting};
 

@@ -74,13 +74,21 @@ impl Streams {
             left -= taken.len();
             self.up.feed(taken, |head, part| self.table.passed(Way::Up, head, part));
         }
+    }
+
+    /// All that the connection has sent is of what was told here: below TLS it may be less.
+    pub(super) fn carried_up(&mut self) {
         self.table.connection.up.carried(self.table.connection.bytes().sent());
     }
 
     /// `data` has been received.
     pub(super) fn received(&mut self, data: &[u8]) {
         self.down.feed(data, |head, part| self.table.passed(Way::Down, head, part));
-        self.table.connection.down.carried(self.table.connection.bytes().received());
+    }
+
+    /// Of what the connection has received, `bytes` are of what was told here.
+    pub(super) fn carried_down(&mut self, bytes: u64) {
+        self.table.connection.down.carried(bytes);
     }
 }
 

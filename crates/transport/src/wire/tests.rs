@@ -109,6 +109,7 @@ proptest! {
             let all = pair.iter().map(|piece| piece.len()).sum();
             connection.sent(all);
             streams.sent(&slices, all);
+            streams.carried_up();
         };
         send(&[b'P'; PREFACE_BYTES]);
 
@@ -145,6 +146,7 @@ proptest! {
         for piece in pieces(&received, &sizes) {
             connection.received(piece.len());
             streams.received(piece);
+            streams.carried_down(connection.bytes().received());
         }
         for (call, own) in calls.iter().zip(own) {
             prop_assert_eq!(call.own(), own);
@@ -174,6 +176,7 @@ impl Hand {
         let (connection, waiting) = (connection(), Arc::new(Waiting::default()));
         let mut streams = Streams::new(Arc::clone(&connection), Arc::clone(&waiting));
         streams.sent(&[IoSlice::new(&[b'P'; PREFACE_BYTES])], PREFACE_BYTES);
+        streams.carried_up();
         Self { connection, waiting, streams }
     }
 
@@ -181,12 +184,14 @@ impl Hand {
         let bytes = Frame { kind, flags, stream, payload: payload.to_vec() }.bytes();
         self.connection.sent(bytes.len());
         self.streams.sent(&[IoSlice::new(&bytes)], bytes.len());
+        self.streams.carried_up();
     }
 
     fn down(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
         let bytes = Frame { kind, flags, stream, payload: payload.to_vec() }.bytes();
         self.connection.received(bytes.len());
         self.streams.received(&bytes);
+        self.streams.carried_down(self.connection.bytes().received());
     }
 }
 

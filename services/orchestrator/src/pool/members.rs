@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use foretoken_proto::v1;
-use foretoken_transport::{ChannelConfig, TransportError, channel};
+use foretoken_transport::{ChannelConfig, ClientTls, TransportError, channel};
 
 use super::worker::Worker;
 
@@ -21,23 +21,30 @@ pub(super) struct Name {
     /// Without the scheme, as resolvers take it.
     host_and_port: String,
     trusted: bool,
+    /// How its addresses are connected to: verified, where they are, is the name.
+    link: ChannelConfig,
     /// Why it has no addresses.
     trouble: RwLock<String>,
 }
 
 impl Name {
     /// What `address` names, if it is a name and not an address.
-    fn parse(address: &str, trusted: bool) -> Option<Result<Self, TransportError>> {
+    fn parse(address: &str, trusted: bool, link: &ChannelConfig) -> Option<Result<Self, TransportError>> {
         let host_and_port = address.strip_prefix(SCHEME)?.to_owned();
         // The rules for host and port are the channel's; only the message must show what was given.
-        let checked = channel(&host_and_port, &ChannelConfig::default()).map_err(|error| match error {
+        let checked = channel(&host_and_port, link).map_err(|error| match error {
             TransportError::Address { reason, .. } => {
                 TransportError::Address { address: address.to_owned(), reason }
             }
             other => other,
         });
-        let trouble = RwLock::new("has not been looked up yet".to_owned());
-        Some(checked.map(|_| Self { host_and_port, trusted, trouble }))
+        Some(checked.and_then(|_| {
+            let host = host_and_port.rsplit_once(':').map_or(host_and_port.as_str(), |(host, _)| host);
+            let tls = link.tls.as_ref().map(|tls| tls.verifying(host)).transpose()?;
+            let trouble = RwLock::new("has not been looked up yet".to_owned());
+            let link = ChannelConfig { tls, ..link.clone() };
+            Ok(Self { host_and_port, trusted, link, trouble })
+        }))
     }
 
     pub(super) fn host_and_port(&self) -> &str {
@@ -67,6 +74,7 @@ impl Name {
 pub(super) struct Members {
     names: Vec<Arc<Name>>,
     listed: RwLock<Vec<Member>>,
+    link: ChannelConfig,
 }
 
 #[derive(Debug, Clone)]
@@ -77,16 +85,21 @@ struct Member {
 }
 
 impl Members {
+    /// Workers that are connected to with `tls`, if it is given.
+    pub(super) fn over(tls: Option<ClientTls>) -> Self {
+        Self { link: ChannelConfig::with_tls(tls), ..Self::default() }
+    }
+
     /// Takes in configured addresses and names.
     ///
     /// # Errors
     /// If one is malformed.
     pub(super) fn add(&mut self, addresses: &[String], trusted: bool) -> Result<(), TransportError> {
         for address in addresses {
-            match Name::parse(address, trusted) {
+            match Name::parse(address, trusted, &self.link) {
                 Some(name) => self.names.push(Arc::new(name?)),
                 None => {
-                    let worker = Arc::new(Worker::new(address, trusted)?);
+                    let worker = Arc::new(Worker::new(address, trusted, &self.link)?);
                     let listed = self.listed.get_mut().unwrap_or_else(PoisonError::into_inner);
                     listed.push(Member { worker, name: None });
                 }
@@ -128,7 +141,7 @@ impl Members {
         };
         let mut new = Vec::new();
         for address in found.iter().filter(is_new) {
-            new.push(Arc::new(Worker::new(address, name.trusted)?));
+            new.push(Arc::new(Worker::new(address, name.trusted, &name.link)?));
         }
         listed.retain(|member| {
             let stays = !ours(member) || found.iter().any(|address| address == member.worker.address());

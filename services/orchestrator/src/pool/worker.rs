@@ -50,7 +50,7 @@ impl Fit {
 }
 
 impl Worker {
-    pub(super) fn new(address: &str, trusted: bool) -> Result<Self, TransportError> {
+    pub(super) fn new(address: &str, trusted: bool, link: &ChannelConfig) -> Result<Self, TransportError> {
         let fit = Fit {
             ready: false,
             reason: "NOT_CONNECTED".into(),
@@ -60,7 +60,7 @@ impl Worker {
         Ok(Self {
             address: address.to_owned(),
             trusted,
-            channel: metered_channel(address, &ChannelConfig::default())?,
+            channel: metered_channel(address, link)?,
             in_use: Arc::default(),
             steps: Arc::default(),
             fit: RwLock::new(fit),
