@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use foretoken_testkit::pki::{Pki, Security, Validity};
+use foretoken_testkit::pki::{Pki, Validity};
 use foretoken_transport::{ChannelConfig, ServerTls, channel, wait_healthy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -168,10 +168,4 @@ async fn files_that_cannot_be_used_are_named_with_the_reason() {
         let error = foretoken_transport::ClientTls::load(ca, identity, PATIENCE).unwrap_err().to_string();
         assert!(error.starts_with(parts[0]) && error.contains(parts[1]), "{parts:?}: {error}");
     }
-}
-
-#[test]
-fn security_is_off_unless_it_is_asked_for() {
-    let Security { server, client } = Security::default();
-    assert!(server.is_none() && client.is_none());
 }

@@ -86,8 +86,16 @@ pub(crate) fn accept_failure(error: &io::Error) -> String {
     }
 }
 
+/// Names of a certificate, which rustls tells with their kind, as `DnsName("localhost")`.
 fn list(names: &[String]) -> String {
-    if names.is_empty() { "no name at all".to_owned() } else { names.join(", ") }
+    let bare = |name: &String| {
+        let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')')).unwrap_or(name);
+        inner.trim_matches('"').escape_debug().to_string()
+    };
+    match names {
+        [] => "no name at all".to_owned(),
+        names => names.iter().map(bare).collect::<Vec<_>>().join(", "),
+    }
 }
 
 /// Seconds in the largest unit of which there is one.
@@ -109,6 +117,13 @@ mod tests {
     fn spans_are_told_in_their_largest_unit() {
         let told: Vec<_> = [1, 59, 61, 7200, 86_400, 1_000_000].map(span).into();
         assert_eq!(told, ["1 second", "59 seconds", "1 minute", "2 hours", "1 day", "11 days"]);
+    }
+
+    #[test]
+    fn names_are_told_bare() {
+        let names = ["DnsName(\"localhost\")", "IpAddress(127.0.0.1)", "another"].map(str::to_owned);
+        assert_eq!(list(&names), "localhost, 127.0.0.1, another");
+        assert_eq!(list(&[]), "no name at all");
     }
 
     #[test]

@@ -4,10 +4,12 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use rustls::IoState;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Sleep;
 use tokio_rustls::client::TlsStream;
 
 use super::counter::{WireConnection, WireRole};
@@ -16,6 +18,10 @@ use super::streams::Streams;
 
 /// Said of a server that answers a plaintext connection with TLS.
 const SPEAKS_TLS: &str = "the server speaks TLS; give --tls-ca, and write host:port or https://host:port";
+
+/// How long that is kept back: the call for which the connection was made must be on it before it fails, or would hear
+/// only that it is closed.
+const ALERT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A socket that counts. Wrap it in what encrypts, not the other way round.
 #[derive(Debug)]
@@ -205,18 +211,28 @@ impl Socket<TlsStream<Counted>> {
     }
 }
 
+/// How a server begins.
+#[derive(Debug)]
+enum First {
+    /// It has said nothing yet.
+    Nothing,
+    /// As expected.
+    Frames,
+    /// With a TLS alert, which is an error when that time has come.
+    Alert(Pin<Box<Sleep>>),
+}
+
 /// A client's connection: counted, and on a metered channel read along frame by frame, above encryption.
 #[derive(Debug)]
 pub(crate) struct ClientIo {
     io: Socket<TlsStream<Counted>>,
-    /// Whether anything has been read.
-    spoken_to: bool,
+    first: First,
     streams: Option<Box<Streams>>,
 }
 
 impl ClientIo {
     pub(crate) fn new(io: Socket<TlsStream<Counted>>, streams: Option<Streams>) -> Self {
-        Self { io, spoken_to: false, streams: streams.map(Box::new) }
+        Self { io, first: First::Nothing, streams: streams.map(Box::new) }
     }
 
     /// What a write or a flush has put on the wire is of frames that are known: those of this write are told of before.
@@ -230,13 +246,21 @@ impl ClientIo {
 impl AsyncRead for ClientIo {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if let First::Alert(told) = &mut this.first {
+            return told
+                .as_mut()
+                .poll(cx)
+                .map(|()| Err(io::Error::new(io::ErrorKind::InvalidData, SPEAKS_TLS)));
+        }
         let before = buf.filled().len();
         let read = Pin::new(&mut this.io).poll_read(cx, buf);
         let data = &buf.filled()[before..];
-        if !this.spoken_to && !data.is_empty() {
-            this.spoken_to = true;
+        if matches!(this.first, First::Nothing) && !data.is_empty() {
+            this.first = First::Frames;
             if this.io.is_alert(data) {
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, SPEAKS_TLS)));
+                buf.set_filled(before);
+                this.first = First::Alert(Box::pin(tokio::time::sleep(ALERT_PAUSE)));
+                return Pin::new(this).poll_read(cx, buf);
             }
         }
         if let Some(streams) = &mut this.streams {
