@@ -28,7 +28,7 @@ pub(crate) struct AccessArgs {
     #[command(flatten)]
     tls: ClientTlsArgs,
 
-    /// File with the API key that the server asks for, and nothing else
+    /// File with the API key that the server asks for, and nothing else [default: none]
     #[arg(
         long,
         value_name = "FILE",
@@ -38,7 +38,7 @@ pub(crate) struct AccessArgs {
     )]
     api_key_file: Option<PathBuf>,
 
-    /// The API key itself, better in the variable: a command line can be read by others
+    /// The API key itself, better in the variable: a command line can be read by others [default: none]
     #[arg(
         long,
         value_name = "KEY",

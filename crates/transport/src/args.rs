@@ -30,7 +30,7 @@ pub struct ListenArgs {
     #[arg(long, env = "FORETOKEN_TLS_CERT", value_name = "FILE", value_parser = file())]
     pub tls_cert: Option<PathBuf>,
 
-    /// PEM file of that certificate's key: PKCS#8, SEC1 or PKCS#1, not encrypted
+    /// PEM file of that certificate's key: PKCS#8, SEC1 or PKCS#1, not encrypted [default: none]
     #[arg(long, env = "FORETOKEN_TLS_KEY", value_name = "FILE", value_parser = file())]
     pub tls_key: Option<PathBuf>,
 

@@ -13,6 +13,9 @@ use crate::error::TransportError;
 /// How often files are looked at unless told otherwise.
 pub(crate) const RELOAD_PERIOD: Duration = Duration::from_secs(30);
 
+/// Nobody looks more often, whatever is asked for.
+const SHORTEST_PERIOD: Duration = Duration::from_millis(1);
+
 /// Largest file that is read: a bundle of all public CAs is a quarter of it.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -121,7 +124,7 @@ where
 {
     let mut trouble = String::new();
     loop {
-        tokio::time::sleep(period).await;
+        tokio::time::sleep(period.max(SHORTEST_PERIOD)).await;
         let Some(inner) = watched.upgrade() else { return };
         let files = inner.files.clone();
         // A network file system may take its time.

@@ -33,11 +33,11 @@ pub struct ClientTlsArgs {
     #[arg(long, env = "FORETOKEN_TLS_CA", value_name = "FILE", value_parser = file())]
     pub tls_ca: Option<PathBuf>,
 
-    /// PEM file of the certificate chain shown to servers that ask for one; needs --tls-client-key
+    /// PEM file of the certificate chain shown to servers that ask for one; needs --tls-client-key [default: none]
     #[arg(long, env = "FORETOKEN_TLS_CLIENT_CERT", value_name = "FILE", value_parser = file())]
     pub tls_client_cert: Option<PathBuf>,
 
-    /// PEM file of that certificate's key: PKCS#8, SEC1 or PKCS#1, not encrypted
+    /// PEM file of that certificate's key: PKCS#8, SEC1 or PKCS#1, not encrypted [default: none]
     #[arg(long, env = "FORETOKEN_TLS_CLIENT_KEY", value_name = "FILE", value_parser = file())]
     pub tls_client_key: Option<PathBuf>,
 
