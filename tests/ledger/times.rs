@@ -7,7 +7,7 @@ use foretoken_draft_worker::Source;
 use foretoken_orchestrator::Config;
 use foretoken_proto::v1;
 use foretoken_runtime::{Limits, RuntimeConfig};
-use foretoken_testkit::client::{generate, generate_at, ids_request};
+use foretoken_testkit::client::{describe, generate, generate_at, ids_request};
 use foretoken_testkit::cluster::{Cluster, Node, draft_worker, host, ngram, orchestrator_of, verifier};
 use foretoken_testkit::link_proxy::LinkProxy;
 use foretoken_testkit::table::{TableModel, random_table};
@@ -21,6 +21,9 @@ const VOCAB: usize = 8;
 /// Passes of the target: long enough that the loop's own work is small beside them.
 const PASS: Duration = Duration::from_millis(4);
 const PER_ROW: Duration = Duration::from_micros(250);
+
+/// With it, an answer of 40 tokens has no room left for a single one at its end.
+const SEED_OF_BLOCKS: u64 = 5;
 
 fn model(seed: u64, pass: Duration, per_row: Duration) -> Host {
     let model = TableModel::new("paced", VOCAB, 4096, random_table(seed, VOCAB, 0)).paced(pass, per_row);
@@ -80,6 +83,27 @@ async fn stages_leave_no_remainder_alone_and_together() {
             answers.into_iter().for_each(|answer| check(&answer.unwrap()));
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plain_step_is_known_where_there_were_only_blocks() {
+    let cluster = Cluster::start(target(), vec![draft()], Config::default()).await;
+    let states = describe(&cluster.orchestrator).await.verifiers;
+    let measured = &states[0].description.as_ref().unwrap().pass_times;
+    assert_eq!(measured.iter().map(|time| time.rows).collect::<Vec<_>>(), [1, 2, 4, 8, 16]);
+
+    // Of this answer every round is a block, but for the first token.
+    let answer = generate(&cluster.orchestrator, request(SEED_OF_BLOCKS, 40)).await.unwrap();
+    check(&answer);
+    let runs = answer.finished.rounds.iter().filter(|round| round.kind() == v1::round::Kind::Run);
+    assert_eq!(runs.count(), 0, "choose another seed: {answer:?}");
+    let told = answer.ledger().plain_step_ns.unwrap() as f64;
+
+    let plain = v1::GenerateRequest { draft_len: Some(0), ..request(5, 60) };
+    let answer = generate(&cluster.orchestrator, plain).await.unwrap();
+    let truth = answer.ledger().plain_step_ns.unwrap() as f64;
+    // A pass over a block's five rows takes a quarter longer.
+    assert!((told / truth - 1.0).abs() < 0.06, "T(1) was told as {told} ns and is {truth} ns");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,10 @@
 //! What an answer cost and what it saved, counted and timed as it happens.
 //!
 //! [`Ledger`] is the account of one answer. Its time is split by [`Stages`], which add up to it by construction; what
-//! the same tokens would have taken one pass each is told by [`Steps`], learnt from the verifier's replies. A [`Round`]
-//! is the part of it that one block or decode run has. Nothing here waits or sends.
+//! the same tokens would have taken one pass each is told by [`Steps`], learnt from what the verifier measured of itself
+//! and from its replies. A [`Round`] is the part of it that one block or decode run has. Nothing here waits or sends.
 
+mod pass_times;
 mod round;
 mod stages;
 mod steps;
@@ -11,6 +12,7 @@ mod watch;
 
 use std::time::Duration;
 
+pub use pass_times::PassTime;
 pub use round::{Round, RoundKind};
 pub use stages::Stages;
 pub use steps::Steps;

@@ -3,10 +3,13 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::{draft_frame, draft_open, draft_reply, verify_frame, verify_open, verify_reply};
 use foretoken_engine::conversation::{
     DraftFrame, DraftOpen, DraftReply, VerifyFrame, VerifyOpen, VerifyReply,
 };
+use foretoken_engine::ledger::PassTime;
 use foretoken_proto::convert::{Incoming, sampling_from_wire, sampling_to_wire};
 use foretoken_proto::error::{Problem, Reason};
 use foretoken_proto::v1;
@@ -51,6 +54,12 @@ proptest! {
     fn replies_survive(verify in verify_reply(), draft in draft_reply()) {
         prop_assert_eq!(VerifyReply::try_from(sent(&v1::VerifyResponse::from(verify.clone()))), Ok(verify));
         prop_assert_eq!(DraftReply::try_from(sent(&v1::DraftResponse::from(draft.clone()))), Ok(draft));
+    }
+
+    #[test]
+    fn pass_times_survive(rows: u32, nanos: u64) {
+        let time = PassTime { rows, took: Duration::from_nanos(nanos) };
+        prop_assert_eq!(PassTime::from(sent(&v1::PassTime::from(time))), time);
     }
 
     /// One byte of a good message is another: it does not decode, or is a value, or a problem. Nothing panics.

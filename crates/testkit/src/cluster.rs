@@ -107,10 +107,17 @@ macro_rules! start {
     }};
 }
 
-/// A table model in a runtime of its own.
+/// A table model in a runtime of its own. A paced one is timed before it serves, as a model of files is; another's table
+/// may wait for its test.
 #[must_use]
 pub fn host(model: TableModel, tokenizer: &Tokenizer, config: &RuntimeConfig) -> Host {
-    Host::start(model, tokenizer.clone(), config).expect("a table model fits")
+    let tokenizer = tokenizer.clone();
+    let started = if model.is_paced() {
+        Host::start_warm(model, tokenizer, config)
+    } else {
+        Host::start(model, tokenizer, config)
+    };
+    started.expect("a table model fits")
 }
 
 /// Starts a target-verifier on a free port.

@@ -55,6 +55,12 @@ impl TableModel {
         Self { pace: (pass, per_row), ..self }
     }
 
+    /// Whether its passes take a time of their own.
+    #[must_use]
+    pub fn is_paced(&self) -> bool {
+        self.pace != <(Duration, Duration)>::default()
+    }
+
     /// The logits of one row, as the decoder hands them out.
     #[must_use]
     pub fn logits_of(probs: &[f64]) -> Vec<f32> {

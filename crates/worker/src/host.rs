@@ -3,14 +3,16 @@
 use std::path::Path;
 
 use foretoken_engine::LatticeShape;
+use foretoken_engine::ledger::PassTime;
 use foretoken_model::{LoadError, load};
 use foretoken_proto::convert::narrow;
 use foretoken_proto::{PROTOCOL_VERSION, v1};
-use foretoken_runtime::decoder::{Decoder, DecoderError, SessionRows};
+use foretoken_runtime::decoder::Decoder;
 use foretoken_runtime::{Runtime, RuntimeConfig, StartError};
 use foretoken_text::Tokenizer;
 
 use crate::args::ModelArgs;
+use crate::warm_up::warm_up;
 
 /// What a worker with a model serves.
 #[derive(Debug, Clone)]
@@ -19,6 +21,8 @@ pub struct Host {
     pub runtime: Runtime,
     /// Its tokenizer.
     pub tokenizer: Tokenizer,
+    /// What its passes took before it served.
+    pass_times: Vec<PassTime>,
 }
 
 /// Why a model could not be put to work.
@@ -48,21 +52,6 @@ impl std::error::Error for HostError {
     }
 }
 
-/// Runs some passes that nobody waits for: the first ones meet memory that was never touched, and would make the first
-/// answer slow and its ledger's T(1) too long.
-fn warm_up<D: Decoder>(decoder: &mut D) -> Result<(), DecoderError> {
-    let slot = decoder.allocate(WARM_UP_ROWS)?;
-    let passed = [WARM_UP_ROWS, 1, 1].iter().try_for_each(|&rows| {
-        decoder.truncate(slot, WARM_UP_ROWS - rows);
-        decoder.forward(&[SessionRows { slot, tokens: &[0; WARM_UP_ROWS][..rows], logits: 1 }])
-    });
-    decoder.release(slot);
-    passed
-}
-
-/// Rows of the widest pass of a warm-up: a block's.
-const WARM_UP_ROWS: usize = 8;
-
 impl Host {
     /// Loads the model at `path` and starts its thread. Blocks while it reads the weights.
     ///
@@ -79,15 +68,26 @@ impl Host {
             }
         })
         .map_err(HostError::Load)?;
-        let mut decoder = loaded.decoder;
-        if let Err(error) = warm_up(&mut decoder) {
-            // The first request will tell whoever asks.
-            tracing::warn!(%error, "the first pass failed");
-        }
-        Self::start(decoder, loaded.tokenizer, &config).map_err(HostError::Start)
+        Self::start_warm(loaded.decoder, loaded.tokenizer, &config).map_err(HostError::Start)
     }
 
-    /// Starts a decoder's thread.
+    /// Runs and times some passes of a decoder, then starts its thread.
+    ///
+    /// # Errors
+    /// See [`start`](Self::start). A pass that fails is none: the first request will tell whoever asks.
+    pub fn start_warm<D: Decoder>(
+        mut decoder: D,
+        tokenizer: Tokenizer,
+        config: &RuntimeConfig,
+    ) -> Result<Self, StartError> {
+        let pass_times = warm_up(&mut decoder).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the first pass failed");
+            Vec::new()
+        });
+        Ok(Self { pass_times, ..Self::start(decoder, tokenizer, config)? })
+    }
+
+    /// Starts a decoder's thread. What its passes take is not measured.
     ///
     /// # Errors
     /// If weights and KV cache do not fit the memory allowed, or a setting cannot work.
@@ -106,7 +106,7 @@ impl Host {
             device = shape.device,
             "model ready"
         );
-        Ok(Self { runtime, tokenizer })
+        Ok(Self { runtime, tokenizer, pass_times: Vec::new() })
     }
 
     /// What Describe says.
@@ -129,6 +129,7 @@ impl Host {
                 kv_tokens: self.runtime.kv_tokens() as u64,
                 max_grant: narrow(limits.max_grant),
             }),
+            pass_times: self.pass_times.iter().copied().map(v1::PassTime::from).collect(),
         }
     }
 }

@@ -13,6 +13,7 @@ mod metrics;
 mod problem;
 mod session;
 mod span;
+mod warm_up;
 
 pub use args::ModelArgs;
 pub use bridge::{ReplyStream, bridge, first_open};

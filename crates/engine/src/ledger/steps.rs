@@ -1,8 +1,12 @@
 //! What a verifier's passes take, learnt from its own replies: T(1) and T(n).
+//!
+//! Replies to blocks alone say little of a single row: most have as many rows, and passes are no straight line from there
+//! down. So a verifier's own [`PassTime`]s, where it tells any, give the shape, and its replies how high that lies now.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::pass_times::{Curve, MAX_WIDTHS, PassTime};
 use crate::conversation::WorkerTimes;
 
 /// Passes with more rows than this are prompts being read; their time does not lie on the line of small ones.
@@ -13,6 +17,8 @@ const LOADS: usize = 6;
 const STEPS_REMEMBERED: f64 = 64.0;
 /// What an observation is worth after each later one.
 const FADE: f64 = 0.995;
+/// Observations that what was measured beforehand is worth; by as many plain steps it is forgotten.
+const MEASURED_WORTH: f64 = 4.0;
 
 /// Times of one verifier's passes, shared by all requests that it serves.
 #[derive(Debug, Default)]
@@ -20,20 +26,62 @@ pub struct Steps(Mutex<Learnt>);
 
 #[derive(Debug, Default)]
 struct Learnt {
+    /// What the verifier measured before it served.
+    measured: Vec<PassTime>,
+    curve: Curve,
+    /// How many times as long as on the curve passes take.
+    stretch: Mean,
+    /// What draws add to a pass for each row.
+    draws: Mean,
     /// Plain steps by load.
     plain: [Mean; LOADS],
     line: Line,
 }
 
+impl Learnt {
+    fn of(measured: &[PassTime]) -> Self {
+        Self {
+            measured: measured.to_vec(),
+            curve: Curve::through(measured),
+            stretch: Mean { value: 1.0, count: MEASURED_WORTH },
+            ..Self::default()
+        }
+    }
+
+    /// A pass over `rows`, without draws: microseconds.
+    fn pass(&self, rows: f64) -> Option<f64> {
+        let measured = self.curve.at(rows).map(|micros| micros * self.stretch.value);
+        measured.or_else(|| self.line.at(rows))
+    }
+}
+
 impl Steps {
+    /// Begins with what the verifier measured of itself before it served, which observations soon outweigh. Told the same
+    /// again it changes nothing; told anything else it begins anew, for the passes are another process's.
+    pub fn begin(&self, measured: &[PassTime]) {
+        let measured = &measured[..measured.len().min(MAX_WIDTHS)];
+        let mut learnt = self.learnt();
+        if learnt.measured != measured {
+            *learnt = Learnt::of(measured);
+        }
+    }
+
     /// Learns from a reply's account. Replies about several passes, or prompts, teach nothing; of the first token's only
     /// the pass counts (`is_first`), for it waited until its own prompt was read.
     pub fn learn(&self, times: &WorkerTimes, is_first: bool) {
         if times.passes != 1 || times.batch_rows == 0 || times.batch_rows > MOST_ROWS {
             return;
         }
-        let mut learnt = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        learnt.line.add(f64::from(times.batch_rows), times.model_us as f64);
+        let mut learnt = self.learnt();
+        let (rows, micros) = (f64::from(times.batch_rows), times.model_us as f64);
+        learnt.line.add(rows, micros);
+        // A prompt's rows have no logits but the last one's.
+        if !is_first {
+            if let Some(expected) = learnt.curve.at(rows).filter(|_| rows <= 2.0 * learnt.curve.widest()) {
+                learnt.stretch.add(micros / expected);
+            }
+            learnt.draws.add(times.sampling_us as f64 / f64::from(times.rows.max(1)));
+        }
         if times.rows == 1 && !is_first {
             let step: f64 = [times.queue_us, times.batch_wait_us, times.model_us, times.sampling_us]
                 .map(|micros| micros as f64)
@@ -43,19 +91,33 @@ impl Steps {
         }
     }
 
-    /// T(1): a plain step where a pass serves `sessions` on average, measured if there was one at such a load, else by the
-    /// line through all passes. None before the first pass.
+    /// T(1): a plain step where a pass serves `sessions` on average. Steps seen at such a load say it, as long as they are
+    /// few together with what the verifier measured beforehand; without any, that alone, else the line through all passes.
+    /// None where nothing is known.
     #[must_use]
     pub fn plain(&self, sessions: f64) -> Option<Duration> {
-        let learnt = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let measured = learnt.plain[bucket(sessions)].value();
-        measured.or_else(|| learnt.line.at(sessions.max(1.0))).map(micros)
+        let learnt = self.learnt();
+        let seen = learnt.plain[bucket(sessions)];
+        let rows = sessions.max(1.0);
+        let foretold = learnt.curve.at(rows).map(|micros| micros * learnt.stretch.value + learnt.draws.value);
+        let step = match (seen.value(), foretold) {
+            (Some(step), Some(foretold)) => {
+                Some(foretold + (step - foretold) * (seen.count / MEASURED_WORTH).min(1.0))
+            }
+            (step, foretold) => step.or(foretold).or_else(|| learnt.line.at(rows)),
+        };
+        step.map(micros)
     }
 
-    /// T(n): a pass over `rows`, by the line through all passes. None before the first.
+    /// T(n): a pass over `rows`, as measured beforehand and seen since, else by the line through all passes. None where
+    /// nothing is known.
     #[must_use]
     pub fn pass(&self, rows: f64) -> Option<Duration> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).line.at(rows).map(micros)
+        self.learnt().pass(rows).map(micros)
+    }
+
+    fn learnt(&self) -> MutexGuard<'_, Learnt> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -156,6 +218,62 @@ mod tests {
         steps.learn(&WorkerTimes { queue_us: 50_000, ..pass(1, 1, 1, 2_000) }, true);
         steps.learn(&pass(5, 5, 1, 3_000), false);
         assert_eq!(steps.plain(1.0).unwrap().as_micros(), 2_000);
+    }
+
+    /// T(1) 2 ms, T(4) 2.6 ms, T(8) 5 ms: no straight line.
+    fn measured() -> Steps {
+        let steps = Steps::default();
+        let times = [(1, 2_000), (4, 2_600), (8, 5_000)];
+        steps.begin(&times.map(|(rows, took)| PassTime { rows, took: Duration::from_micros(took) }));
+        steps
+    }
+
+    fn plain_us(steps: &Steps) -> f64 {
+        steps.plain(1.0).unwrap().as_secs_f64() * 1e6
+    }
+
+    #[test]
+    fn blocks_alone_do_not_hide_a_measured_step() {
+        let steps = measured();
+        assert_eq!((plain_us(&steps), steps.pass(6.0)), (2_000.0, Some(Duration::from_micros(3_800))));
+        for _ in 0..2_000 {
+            // All as wide, and with draws of 100 µs a row.
+            steps.learn(&WorkerTimes { sampling_us: 500, ..pass(5, 5, 1, 3_200) }, false);
+        }
+        assert!((plain_us(&steps) - 2_100.0).abs() < 1.0, "{}", plain_us(&steps));
+        // Nothing was measured: a line through one point is level.
+        let unmeasured = Steps::default();
+        unmeasured.learn(&pass(5, 5, 1, 3_200), false);
+        assert_eq!(plain_us(&unmeasured), 3_200.0);
+    }
+
+    #[test]
+    fn what_was_measured_is_stretched_by_what_is_seen_and_outweighed_by_plain_steps() {
+        let steps = measured();
+        (0..64).for_each(|_| steps.learn(&pass(5, 5, 1, 6_400), false));
+        assert!((plain_us(&steps) - 4_000.0).abs() < 200.0, "twice as slow at blocks: {}", plain_us(&steps));
+        (0..64).for_each(|_| steps.learn(&pass(1, 1, 1, 7_000), false));
+        assert!((plain_us(&steps) - 7_000.0).abs() < 200.0, "{}", plain_us(&steps));
+        // A prompt of as many rows wants one row's logits, and says nothing of a block's.
+        let before = steps.pass(5.0);
+        (0..64).for_each(|_| steps.learn(&pass(5, 5, 1, 100), true));
+        assert_eq!(steps.pass(5.0), before);
+    }
+
+    #[test]
+    fn another_process_at_the_same_address_is_learnt_anew() {
+        let steps = measured();
+        (0..64).for_each(|_| steps.learn(&pass(1, 1, 1, 9_000), false));
+        let learnt = plain_us(&steps);
+        let same = [(1, 2_000), (4, 2_600), (8, 5_000)];
+        let told = |times: &[(u32, u64)]| {
+            let time = |&(rows, took)| PassTime { rows, took: Duration::from_micros(took) };
+            steps.begin(&times.iter().map(time).collect::<Vec<_>>());
+            steps.plain(1.0)
+        };
+        assert_eq!(told(&same), Some(micros(learnt)));
+        assert_eq!(told(&[(1, 500), (8, 900)]), Some(Duration::from_micros(500)));
+        assert_eq!(told(&[]), None);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! What both conversations share: Open, the text of a frame, refusals, timings.
 
+use std::time::Duration;
+
 use foretoken_engine::Rule;
 use foretoken_engine::conversation::{FrameText, Refusal, RefusalKind, SessionOpen, TextHash, WorkerTimes};
+use foretoken_engine::ledger::PassTime;
 
 use super::{narrow, sampling_from_wire, sampling_to_wire};
 use crate::error::Problem;
@@ -43,6 +46,18 @@ pub fn confidence_from_wire(confidence: f64, field: &str) -> Result<f64, Problem
         return Ok(confidence);
     }
     Err(Problem::field(field, format!("{field} is {confidence}; it must be between 0 and 1")))
+}
+
+impl From<PassTime> for v1::PassTime {
+    fn from(time: PassTime) -> Self {
+        Self { rows: time.rows, model_ns: u64::try_from(time.took.as_nanos()).unwrap_or(u64::MAX) }
+    }
+}
+
+impl From<v1::PassTime> for PassTime {
+    fn from(wire: v1::PassTime) -> Self {
+        Self { rows: wire.rows, took: Duration::from_nanos(wire.model_ns) }
+    }
 }
 
 impl From<&SessionOpen> for v1::SessionOpen {

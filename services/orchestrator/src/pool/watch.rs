@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use foretoken_engine::ledger::PassTime;
 use foretoken_proto::v1::draft_worker_client::DraftWorkerClient;
 use foretoken_proto::v1::target_verifier_client::TargetVerifierClient;
 use foretoken_proto::v1::{DescribeRequest, TokenizerChunk, TokenizerRequest, WorkerDescription};
@@ -143,6 +144,8 @@ impl Inner {
                 return Err(Unfit::new("NOT_CONNECTED", "described a model that the pool has just left"));
             }
         }
+        let measured: Vec<_> = description.pass_times.iter().copied().map(PassTime::from).collect();
+        worker.steps().begin(&measured);
         worker.set(Fit::taken_in(description.clone()));
         Ok(description)
     }
