@@ -1,9 +1,10 @@
 //! Whose bytes a client's connection carries: the HTTP/2 streams of it, and the calls they belong to.
 //!
-//! A stream has its number from the HTTP/2 library, which tells nobody. So a call is recognised by the first bytes of its
-//! body: they are entered in [`Waiting`] before the library gets them, and the stream whose first payload they are is the
-//! call's. Sessions differ in them, by their session ids; calls that do not differ need not be told apart, and get
-//! their streams in order.
+//! A stream has its number from the HTTP/2 library, which tells nobody. So a call is recognised by the first message of its
+//! body: it is entered in [`Waiting`] before the library gets it, and the stream whose first bytes it is is the call's.
+//! A small flow-control window may cut it into many frames, so a stream's bytes are gathered until one call alone begins
+//! like them. Sessions differ, by their session ids; calls that do not differ need not be told apart: each gets a stream
+//! of theirs.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::IoSlice;
@@ -21,30 +22,65 @@ const KEY_BYTES: usize = 192;
 /// Calls whose first bytes may be on their way; of more, the oldest never left and are forgotten.
 const MAX_WAITING: usize = 4096;
 
+/// Length of what gRPC puts in front of a message: a flag, and the message's length.
+const MESSAGE_PREFIX_BYTES: usize = 5;
+
 /// Calls of a channel whose first bytes have not been seen to leave.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting(Mutex<VecDeque<(Box<[u8]>, CallBytes)>>);
+pub(crate) struct Waiting(Mutex<Calls>);
+
+#[derive(Debug, Default)]
+struct Calls {
+    /// Keys and whose they are.
+    waiting: VecDeque<(Box<[u8]>, CallBytes)>,
+    /// Some are missing, so that the only one left that begins like a stream may be another's.
+    some_forgotten: bool,
+}
+
+/// Whose a stream is, as far as its first bytes tell.
+enum Claim {
+    Call(CallBytes),
+    /// Of no call that waits.
+    Nobody,
+    /// Of one of several: the next bytes may tell.
+    Undecided,
+}
 
 impl Waiting {
-    /// Enters a call by the first bytes of its body.
+    /// Enters a call by the first bytes of its body, a whole message or more.
     pub(super) fn enter(&self, body: &[u8], call: CallBytes) {
-        let key = body[..body.len().min(KEY_BYTES)].into();
+        let key = key(body).into();
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if calls.len() == MAX_WAITING {
-            calls.pop_front();
+        if calls.waiting.len() == MAX_WAITING {
+            calls.waiting.pop_front();
+            calls.some_forgotten = true;
         }
-        calls.push_back((key, call));
+        calls.waiting.push_back((key, call));
     }
 
-    /// Whose body begins like this: of those that somebody will ask after before others, because a session opened
-    /// again begins like the one whose Open never left.
-    fn claim(&self, first: &[u8]) -> Option<CallBytes> {
+    /// Whose body begins like this: of those that begin alike to the end the one that somebody will ask after before
+    /// others, because a session opened again begins like the one whose Open never left.
+    fn claim(&self, first: &[u8]) -> Claim {
         let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let alike = || calls.iter().enumerate().filter(|(_, (key, _))| key.starts_with(first));
+        let begins_so = |key: &[u8]| key.iter().zip(first).all(|(one, other)| one == other);
+        let alike = || calls.waiting.iter().enumerate().filter(|(_, (key, _))| begins_so(key));
+        let Some((oldest, (key, _))) = alike().next() else { return Claim::Nobody };
+        let is_complete = first.len() >= key.len();
+        if alike().any(|(_, (other, _))| other != key) || (calls.some_forgotten && !is_complete) {
+            return Claim::Undecided;
+        }
         let asked_after = alike().find(|(_, (_, call))| call.is_held_elsewhere());
-        let (index, _) = asked_after.or_else(|| alike().next())?;
-        calls.remove(index).map(|(_, call)| call)
+        let index = asked_after.map_or(oldest, |(index, _)| index);
+        calls.waiting.remove(index).map_or(Claim::Nobody, |(_, call)| Claim::Call(call))
     }
+}
+
+/// By what a body is recognised: its first message, or the first bytes of that. Messages begin with their length, so no
+/// key is the beginning of another.
+fn key(body: &[u8]) -> &[u8] {
+    let len = body.get(1..MESSAGE_PREFIX_BYTES).and_then(|len| len.try_into().ok()).map(u32::from_be_bytes);
+    let message = len.map_or(body.len(), |len| MESSAGE_PREFIX_BYTES.saturating_add(len as usize));
+    &body[..message.min(body.len()).min(KEY_BYTES)]
 }
 
 /// The frames of one connection.
@@ -58,11 +94,10 @@ pub(crate) struct Streams {
 impl Streams {
     /// Reads along `connection`, whose calls are among `waiting`.
     pub(crate) fn new(connection: Arc<WireConnection>, waiting: Arc<Waiting>) -> Self {
-        let (open, first) = (HashMap::new(), First { bytes: [0; KEY_BYTES], filled: 0 });
         Self {
             up: FrameReader::after(PREFACE_BYTES),
             down: FrameReader::after(0),
-            table: Table { connection, waiting, open, first },
+            table: Table { connection, waiting, open: HashMap::new() },
         }
     }
 
@@ -98,28 +133,6 @@ struct Table {
     connection: Arc<WireConnection>,
     waiting: Arc<Waiting>,
     open: HashMap<u32, Stream>,
-    first: First,
-}
-
-/// The first payload of a stream, as it leaves.
-#[derive(Debug)]
-struct First {
-    bytes: [u8; KEY_BYTES],
-    filled: usize,
-}
-
-impl First {
-    /// Takes what has passed of a frame, nothing with its header; gives its first `key` bytes once they are there.
-    fn complete(&mut self, key: usize, payload: &[u8]) -> Option<&[u8]> {
-        if payload.is_empty() {
-            self.filled = 0;
-            return None;
-        }
-        let taken = payload.len().min(key - self.filled);
-        self.bytes[self.filled..self.filled + taken].copy_from_slice(&payload[..taken]);
-        self.filled += taken;
-        (self.filled == key).then_some(&self.bytes[..key])
-    }
 }
 
 #[derive(Debug, Default)]
@@ -132,10 +145,11 @@ struct Stream {
 /// Whose a stream is.
 #[derive(Debug)]
 enum Owner {
-    /// Not known before its first payload has left; what it has moved until then.
+    /// Not known yet: what it has moved until now, and its first bytes as far as they have left, at most a key's.
     Unknown {
         up: u64,
         down: u64,
+        first: Vec<u8>,
     },
     Call(CallBytes),
     /// Of no call of the channel: the rest of the connection.
@@ -144,7 +158,7 @@ enum Owner {
 
 impl Default for Owner {
     fn default() -> Self {
-        Self::Unknown { up: 0, down: 0 }
+        Self::Unknown { up: 0, down: 0, first: Vec::new() }
     }
 }
 
@@ -159,15 +173,32 @@ impl Owner {
         }
     }
 
-    /// Says whose it is, and hands over what it has moved.
-    fn settle_on(&mut self, call: Option<CallBytes>, connection: &Arc<WireConnection>) {
-        let Self::Unknown { up, down } = *self else { return };
-        *self = call.map_or(Self::Nobody, |call| {
-            call.left_on(connection);
-            call.add(Way::Up, up);
-            call.add(Way::Down, down);
-            Self::Call(call)
-        });
+    /// The next of its first bytes leave. Once they tell whose it is, the call is handed what was moved until then.
+    fn began(&mut self, payload: &[u8], waiting: &Waiting, connection: &Arc<WireConnection>) {
+        let Self::Unknown { up, down, first } = self else { return };
+        let (up, down) = (*up, *down);
+        let payload = &payload[..payload.len().min(KEY_BYTES - first.len())];
+        if payload.is_empty() {
+            return;
+        }
+        // Most first frames tell all: then nothing is kept.
+        let claim = if first.is_empty() {
+            waiting.claim(payload)
+        } else {
+            first.extend_from_slice(payload);
+            waiting.claim(first)
+        };
+        match claim {
+            Claim::Undecided if first.is_empty() => first.extend_from_slice(payload),
+            Claim::Undecided => {}
+            Claim::Nobody => *self = Self::Nobody,
+            Claim::Call(call) => {
+                call.left_on(connection);
+                call.add(Way::Up, up);
+                call.add(Way::Down, down);
+                *self = Self::Call(call);
+            }
+        }
     }
 }
 
@@ -190,12 +221,8 @@ impl Table {
     fn data(&mut self, way: Way, head: &Head, bytes: usize, payload: &[u8]) {
         let Some(stream) = self.open.get_mut(&head.stream) else { return };
         stream.owner.add(way, bytes);
-        if way == Way::Up && matches!(stream.owner, Owner::Unknown { .. }) {
-            // A frame's payload is of one chunk of the body, so all of a key that fits into it comes with it.
-            let key = KEY_BYTES.min(head.payload as usize);
-            if let Some(first) = self.first.complete(key, payload) {
-                stream.owner.settle_on(self.waiting.claim(first), &self.connection);
-            }
+        if way == Way::Up {
+            stream.owner.began(payload, &self.waiting, &self.connection);
         }
     }
 

@@ -164,6 +164,80 @@ proptest! {
     }
 }
 
+/// A body of two messages, the first of them `session` with gRPC's prefix, and longer than any window below.
+fn body(session: &str, more: usize) -> Vec<u8> {
+    let message = |bytes: &[u8]| [&[0], (bytes.len() as u32).to_be_bytes().as_slice(), bytes].concat();
+    [message(format!("{session:.<60}").as_bytes()), message(&vec![9; more])].concat()
+}
+
+/// What a call does next.
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    /// Its body is handed to the library.
+    Enter,
+    /// So much of it leaves in a frame: all that the peer's window allows.
+    Up(usize),
+    /// So much comes back.
+    Down(usize),
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![Just(Turn::Enter), (0..70usize).prop_map(Turn::Up), (0..40usize).prop_map(Turn::Down)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Windows that cut the first messages anywhere, of calls that speak in turns over two connections: whoever differs from
+    /// all others in its first message has its own bytes, and those who do not have theirs together.
+    #[test]
+    fn calls_are_told_apart_however_small_the_windows(
+        who in proptest::collection::vec((0..5u8, 0..50usize), 2..8),
+        turns in proptest::collection::vec((0..8usize, turn()), 1..150),
+    ) {
+        let mut hands = [Hand::new(), Hand::new()];
+        hands[1].waiting = Arc::clone(&hands[0].waiting);
+        hands[1].streams = Streams::new(Arc::clone(&hands[1].connection), Arc::clone(&hands[0].waiting));
+        hands[1].streams.sent(&[IoSlice::new(&[b'P'; PREFACE_BYTES])], PREFACE_BYTES);
+
+        let calls: Vec<_> = who.iter().map(|_| CallBytes::default()).collect();
+        let bodies: Vec<_> = who.iter().map(|&(session, more)| body(&format!("{session}"), more)).collect();
+        let mut own = vec![WireBytes::default(); calls.len()];
+        let (mut left, mut entered) = (vec![0; calls.len()], vec![false; calls.len()]);
+        // In the end all of every body has left.
+        let rest = (0..calls.len()).flat_map(|call| [(call, Turn::Enter), (call, Turn::Up(usize::MAX))]);
+        for (call, turn) in turns.into_iter().map(|(call, turn)| (call % who.len(), turn)).chain(rest) {
+            let (hand, stream) = (&mut hands[call % 2], 1 + 2 * call as u32);
+            if matches!(turn, Turn::Enter) && !entered[call] {
+                entered[call] = true;
+                hand.waiting.enter(&bodies[call], calls[call].clone());
+                hand.up(HEADERS, 4, stream, b"headers");
+            }
+            match turn {
+                Turn::Up(window) if entered[call] => {
+                    let frame = &bodies[call][left[call]..];
+                    let frame = &frame[..frame.len().min(window)];
+                    left[call] += frame.len();
+                    own[call].up += 9 + frame.len() as u64;
+                    hand.up(DATA, 0, stream, frame);
+                }
+                Turn::Down(bytes) if entered[call] => {
+                    own[call].down += 9 + bytes as u64;
+                    hand.down(DATA, 0, stream, &vec![5; bytes]);
+                }
+                _ => {}
+            }
+        }
+        for (session, _) in &who {
+            let alike = || (0..who.len()).filter(|&call| who[call].0 == *session);
+            let sum = |of: &dyn Fn(usize) -> WireBytes| alike().map(of).fold((0, 0), |(up, down), bytes| {
+                (up + bytes.up, down + bytes.down)
+            });
+            prop_assert_eq!(sum(&|call| calls[call].own()), sum(&|call| own[call]), "session {}", session);
+        }
+    }
+}
+
 /// One call's connection, by hand.
 struct Hand {
     connection: Arc<WireConnection>,
@@ -259,6 +333,25 @@ fn a_call_made_again_is_not_taken_for_the_one_that_never_left() {
         hand.up(DATA, 0, stream, b"open");
     }
     assert_eq!(again.own().up, 9 + 4, "the first stream is whose call is asked after");
+}
+
+#[test]
+fn a_call_that_was_forgotten_is_not_taken_for_one_that_begins_alike() {
+    let mut hand = Hand::new();
+    let (forgotten, last) = (CallBytes::default(), CallBytes::default());
+    hand.waiting.enter(&body("first", 0), forgotten.clone());
+    for _ in 1..4096 {
+        hand.waiting.enter(&body(&"of another length".repeat(5), 0), CallBytes::default());
+    }
+    hand.waiting.enter(&body("last", 0), last.clone());
+    hand.up(HEADERS, 4, 1, b"headers");
+    let (begins, goes_on) = (&body("first", 0)[..5], &body("first", 0)[5..]);
+    hand.up(DATA, 0, 1, begins);
+    hand.up(DATA, 0, 1, goes_on);
+    assert_eq!((forgotten.own(), last.own()), Default::default());
+    hand.up(HEADERS, 4, 3, b"headers");
+    hand.up(DATA, 0, 3, &body("last", 0));
+    assert_eq!(last.own().up, 9 + body("last", 0).len() as u64);
 }
 
 #[test]
