@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use foretoken_proto::v1;
-use foretoken_testkit::client::Answer;
+use foretoken_proto::v1::generate_response::Event;
+use foretoken_testkit::client::{Answer, events_at, samples_at};
 use foretoken_tests::process::{foretoken, signal, test_model, until, wait};
 use serde_json::Value;
+use tonic::transport::Channel;
 
 use crate::exposition::Page;
 
@@ -120,11 +122,28 @@ impl Cluster {
 
     /// Sends a request and reads its answers.
     pub(crate) fn ask(&self, request: v1::GenerateRequest) -> Result<Vec<Answer>, tonic::Status> {
+        self.call(async |channel| samples_at(channel, request).await)
+    }
+
+    /// Sends a request and goes when so many tokens have come, or a few more. Gives their number.
+    pub(crate) fn ask_and_leave(&self, request: v1::GenerateRequest, tokens: usize) -> usize {
+        self.call(async |channel| {
+            let mut events = events_at(channel, request).await.unwrap();
+            let mut read = 0;
+            while read < tokens {
+                if let Some(Event::Tokens(event)) = events.message().await.unwrap().unwrap().event {
+                    read += event.tokens.len();
+                }
+            }
+            read
+        })
+    }
+
+    fn call<T>(&self, call: impl AsyncFnOnce(Channel) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let config = foretoken_transport::ChannelConfig::default();
-            let channel = foretoken_transport::channel(&self.orchestrator.address, &config).unwrap();
-            foretoken_testkit::client::samples_at(channel, request).await
+            call(foretoken_transport::channel(&self.orchestrator.address, &config).unwrap()).await
         })
     }
 }

@@ -121,6 +121,36 @@ fn in_time(page: &Page, answers: &[Answer]) {
 
 #[test]
 #[ignore = "needs FORETOKEN_TEST_MODEL and the foretoken binary"]
+fn what_was_spent_on_answers_that_were_broken_off_is_counted() {
+    let cluster = Cluster::start(&[]);
+    let long = || v1::GenerateRequest { n: Some(2), ..request(2000) };
+    let read = cluster.ask_and_leave(long(), 10);
+    let counted = || {
+        let page = cluster.orchestrator.scrape();
+        page.value(names::BROKEN_OFF_ANSWERS.name, &[(names::REASON, "CANCELLED")]) == 2.0
+    };
+    assert!(until(Duration::from_secs(10), counted), "both samples are counted");
+    let page = cluster.orchestrator.scrape();
+    let tokens = page.value(names::BROKEN_OFF_TOKENS.name, &[(names::REASON, "CANCELLED")]);
+    assert!(tokens >= read as f64, "{tokens} tokens, of which {read} were read");
+    assert_eq!(tokens, page.sum(names::GENERATION_TOKENS.name));
+    assert_eq!(page.sum(names::BROKEN_OFF_PASSES.name), page.sum(names::TARGET_PASSES.name));
+    let charged = page.value(names::BROKEN_OFF_CAPACITY.name, &[(names::ROLE, "verifier")]);
+    assert_eq!(charged, page.value(names::CAPACITY_SECONDS.name, &[(names::ROLE, "verifier")]));
+    assert!(charged > 0.0);
+    assert_eq!(page.value(names::REQUEST_FAILURES.name, &[(names::REASON, "CANCELLED")]), 1.0);
+    assert_eq!(page.sum(names::REQUEST_SUCCESS.name), 0.0);
+
+    // A finished answer adds to the one and not to the other.
+    let answer = cluster.ask(request(10)).unwrap().remove(0);
+    let page = cluster.orchestrator.scrape();
+    assert_eq!(page.sum(names::BROKEN_OFF_TOKENS.name), tokens);
+    let told = f64::from(answer.ledger().output_tokens);
+    assert_eq!(page.sum(names::GENERATION_TOKENS.name), tokens + told);
+}
+
+#[test]
+#[ignore = "needs FORETOKEN_TEST_MODEL and the foretoken binary"]
 fn workers_tell_their_passes_sessions_and_room() {
     let cluster = Cluster::start(&[]);
     let answer = cluster.ask(request(30)).unwrap().remove(0);

@@ -1,13 +1,16 @@
 //! Whole requests over an in-process cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use foretoken_draft_worker::Source;
 use foretoken_orchestrator::Config;
 use foretoken_proto::v1;
+use foretoken_proto::v1::generate_response::Event;
+use foretoken_proto::v1::orchestrator_client::OrchestratorClient;
 use foretoken_runtime::RuntimeConfig;
 use foretoken_telemetry::names;
-use foretoken_testkit::client::{generate, ids_request};
+use foretoken_testkit::client::{events_at, generate, ids_request};
 use foretoken_testkit::cluster::{Cluster, host, ngram};
 use foretoken_testkit::otlp::SeenSpan;
 use foretoken_testkit::table::{Table, TableModel, random_table};
@@ -74,6 +77,74 @@ fn an_answer_without_a_drafter_is_a_trace_too() {
         .await;
         Trace(&spans).check(answer.ledger());
         assert!(!spans.iter().any(|span| span.name == names::SPAN_DRAFT));
+    });
+}
+
+/// Waits for the root span of the request with this id.
+async fn root(request_id: &str) -> SeenSpan {
+    let trace = trace_of_request(request_id).await;
+    let spans = spans_of(&trace, |spans| spans.iter().any(|span| span.name == names::SPAN_GENERATE)).await;
+    spans.into_iter().find(|span| span.name == names::SPAN_GENERATE).unwrap()
+}
+
+#[test]
+fn an_answer_whose_client_goes_tells_what_was_spent_on_it() {
+    collected(async {
+        let paced = TableModel::new("paced", VOCAB, 4096, random_table(1, VOCAB, 0))
+            .paced(Duration::from_millis(2), Duration::ZERO);
+        let target = host(paced, &letters(VOCAB, false).unwrap(), &RuntimeConfig::default());
+        let cluster = Cluster::start(target, vec![ngram()], Config::default()).await;
+        for samples in [1, 2] {
+            let request_id = format!("gone-{samples}");
+            let request = v1::GenerateRequest {
+                n: Some(samples),
+                request_id: request_id.clone(),
+                ..ids_request(&[0, 1, 2], 2000)
+            };
+            let mut events = events_at(cluster.orchestrator.channel(), request).await.unwrap();
+            let mut read = 0;
+            while read < 20 {
+                if let Some(Event::Tokens(event)) = events.message().await.unwrap().unwrap().event {
+                    read += event.tokens.len();
+                }
+            }
+            drop(events);
+            let root = root(&request_id).await;
+            assert_eq!(root.text(names::RPC_STATUS), Some("CANCELLED"));
+            assert_eq!(root.text(names::ERROR_TYPE), Some("CANCELLED"));
+            let spans = spans_of(&root.trace_id, |_| true).await;
+            let name = if samples == 1 { names::SPAN_GENERATE } else { names::SPAN_SAMPLE };
+            let answers: Vec<_> = spans.iter().filter(|span| span.name == name).collect();
+            assert_eq!(answers.len(), samples as usize);
+            let sum = |name| answers.iter().map(|answer| answer.number(name)).sum::<i64>();
+            assert!(sum(names::OUTPUT_TOKENS) >= read as i64, "{answers:#?}");
+            // Two samples may share a pass of two milliseconds.
+            assert!(sum(names::VERIFY_CHARGED_US) >= 1_000 * sum(names::TARGET_PASSES), "{answers:#?}");
+            assert!(answers.iter().all(|answer| answer.text(names::FINISH_REASON) == Some("cancelled")));
+        }
+    });
+}
+
+#[test]
+fn a_refused_request_tells_its_code_and_its_reason() {
+    collected(async {
+        let cluster =
+            Cluster::start(model("target", random_table(1, VOCAB, 0)), vec![], Config::default()).await;
+        let refused = |temperature| v1::GenerateRequest {
+            sampling: Some(v1::Sampling { temperature, ..v1::Sampling::default() }),
+            ..ids_request(&[0, 1], 12)
+        };
+        // What is wrong with it comes before its id: the trace that the client began tells it.
+        let mut request = tonic::Request::new(refused(-1.0));
+        let trace = "0af7651916cd43dd8448eb211c80319c";
+        let parent = format!("00-{trace}-b7ad6b7169203331-01").parse().unwrap();
+        request.metadata_mut().insert("traceparent", parent);
+        let mut client = OrchestratorClient::new(cluster.orchestrator.channel());
+        client.generate(request).await.unwrap_err();
+        let spans = spans_of(trace, |spans| spans.iter().any(|span| span.name == names::SPAN_GENERATE)).await;
+        let root = spans.iter().find(|span| span.name == names::SPAN_GENERATE).unwrap();
+        assert_eq!(root.text(names::ERROR_TYPE), Some("INVALID_FIELD"));
+        assert_eq!(root.text(names::RPC_STATUS), Some("INVALID_ARGUMENT"));
     });
 }
 

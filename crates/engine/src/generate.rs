@@ -233,6 +233,7 @@ pub async fn generate<V: Verifier, S: DrafterSource, O: Output, W: Observer>(
         mode: Mode::Run,
         commits: None,
         finish: None,
+        is_told: false,
     };
     generation.run_to_end().await?;
     generation.outcome()
@@ -245,7 +246,7 @@ enum Mode {
     Run,
 }
 
-struct Generation<'a, V, S: DrafterSource, O, W> {
+struct Generation<'a, V: Verifier, S: DrafterSource, O, W: Observer> {
     plan: &'a Plan,
     verifier: V,
     verify_view: WorkerView,
@@ -256,6 +257,8 @@ struct Generation<'a, V, S: DrafterSource, O, W> {
     mode: Mode,
     commits: Option<(Instant, Instant)>,
     finish: Option<FinishReason>,
+    /// Somebody has the ledger.
+    is_told: bool,
 }
 
 impl<V: Verifier, S: DrafterSource, O: Output, W: Observer> Generation<'_, V, S, O, W> {
@@ -356,16 +359,32 @@ impl<V: Verifier, S: DrafterSource, O: Output, W: Observer> Generation<'_, V, S,
         }
     }
 
-    fn outcome(self) -> Result<Outcome, GenerateError> {
+    fn outcome(&mut self) -> Result<Outcome, GenerateError> {
         let (Some(finish), Some((first_commit, last_commit))) = (self.finish, self.commits) else {
             return Err(GenerateError::VerifierProtocol("the answer ended before its first token".into()));
         };
-        let mut ledger = self.account.closed();
-        ledger.verify = self.verifier.traffic();
-        ledger.draft = self.drafting.traffic();
+        let ledger = self.ledger();
+        self.is_told = true;
         let drafter = self.drafting.name().map(str::to_owned);
-        let speculation_off = self.drafting.into_history();
+        let speculation_off = self.drafting.take_history();
         Ok(Outcome { finish, ledger, drafter, speculation_off, first_commit, last_commit })
+    }
+}
+
+impl<V: Verifier, S: DrafterSource, O, W: Observer> Generation<'_, V, S, O, W> {
+    /// The whole account up to now.
+    fn ledger(&mut self) -> Ledger {
+        Ledger { verify: self.verifier.traffic(), draft: self.drafting.traffic(), ..self.account.close() }
+    }
+}
+
+/// Whatever breaks an answer off, an error or that nobody polls it any more, ends here.
+impl<V: Verifier, S: DrafterSource, O, W: Observer> Drop for Generation<'_, V, S, O, W> {
+    fn drop(&mut self) {
+        if !self.is_told {
+            let ledger = self.ledger();
+            self.account.broken_off(&ledger);
+        }
     }
 }
 

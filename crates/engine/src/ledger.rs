@@ -193,16 +193,16 @@ impl Ledger {
     #[must_use]
     pub fn gain_by_parts(&self) -> Option<f64> {
         let step = self.plain_step?.as_secs_f64();
-        let rounds_passes = f64::from(self.target_passes()) - 1.0;
+        let rounds_passes = (f64::from(self.target_passes()) - 1.0).max(0.0);
         let saved = (self.tokens_after_first() - rounds_passes) * step;
         let longer = self.stages.at_verifier().as_secs_f64() - rounds_passes * step;
         let Stages { draft, net, own, client, recovery, .. } = self.stages;
         Some(saved - longer - (draft + net + own + client + recovery).as_secs_f64())
     }
 
-    /// N: all tokens but the first.
+    /// N: all tokens but the first; none of an answer that was broken off before it.
     fn tokens_after_first(&self) -> f64 {
-        f64::from(self.output_tokens()) - 1.0
+        (f64::from(self.output_tokens()) - 1.0).max(0.0)
     }
 
     /// The longest round trip, of both links together, at which drafting as here would still have paid:
@@ -264,6 +264,12 @@ mod tests {
         assert!((ledger.gain().unwrap() - 5e-3).abs() < 1e-12);
         assert!((ledger.gain_by_parts().unwrap() - 5e-3).abs() < 1e-12);
         assert_eq!(ledger.moving(), 5 * MS);
+    }
+
+    #[test]
+    fn an_answer_broken_off_before_its_first_token_gains_and_loses_nothing() {
+        let ledger = Ledger { plain_step: Some(3 * MS), drafted: 0, ..Ledger::default() };
+        assert_eq!((ledger.gain(), ledger.gain_by_parts()), (Some(0.0), Some(0.0)));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 pub mod account;
 pub mod admission;
 mod args;
+mod broken;
 pub mod keys;
 mod metrics;
 pub mod output;

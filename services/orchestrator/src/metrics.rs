@@ -1,5 +1,6 @@
 //! What the orchestrator tells of itself as metrics: one call per request, round and answer, nothing per token.
 
+mod broken;
 mod ledger;
 
 use std::sync::Arc;
@@ -13,7 +14,9 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tonic::Status;
 
+use crate::broken::Broken;
 use crate::pool::Pool;
+use broken::BrokenMetrics;
 use ledger::LedgerMetrics;
 
 /// Reasons for which speculation is off that are no [`Reason`]: the round loop's own, the watch's, and what gRPC says.
@@ -40,6 +43,7 @@ const NGRAM_DRAFTERS: [&str; 2] = ["ngram", "ngram+table"];
 pub(crate) struct Metrics {
     success: Counter<u64>,
     failures: Counter<u64>,
+    broken_off: BrokenMetrics,
     prompt_tokens: Counter<u64>,
     speculation_off: Counter<u64>,
     drafters: Counter<u64>,
@@ -67,6 +71,7 @@ impl Metrics {
         let metrics = Self {
             success: names::REQUEST_SUCCESS.counter(),
             failures: names::REQUEST_FAILURES.counter(),
+            broken_off: BrokenMetrics::new(),
             prompt_tokens: names::PROMPT_TOKENS.counter(),
             speculation_off: names::SPECULATION_OFF.counter(),
             drafters: names::DRAFTER_ANSWERS.counter(),
@@ -99,9 +104,13 @@ impl Metrics {
         self.failures.add(1, &[KeyValue::new(names::REASON, known_reason_of(status))]);
     }
 
-    /// A request was broken off.
-    pub(crate) fn broken_off(&self, reason: Reason) {
+    /// A request was broken off, with these of its answers in work: their ledgers are entered as far as they go.
+    pub(crate) fn broken_off(&self, reason: Reason, answers: &[Broken]) {
         self.failures.add(1, &[KeyValue::new(names::REASON, reason.as_str())]);
+        for answer in answers {
+            self.ledger.enter(&answer.ledger);
+            self.broken_off.enter(reason, &answer.ledger);
+        }
     }
 
     /// An answer to a request that came at `arrived` is finished.

@@ -23,6 +23,7 @@ use tracing::Instrument;
 use crate::account::{Timeline, finished};
 use crate::admission::{Admitted, MAX_SAMPLES, admit};
 use crate::args::Config;
+use crate::broken::BrokenOff;
 use crate::keys::{Guarded, KeyName};
 use crate::metrics::Metrics;
 use crate::output::{Event, TextOutput};
@@ -169,8 +170,7 @@ impl Orchestrator for GenerateService {
         let job = self.prepare(request.into_inner(), &span).instrument(admission).await;
         let job = job.inspect_err(|status| {
             self.metrics.refused(status);
-            let reason = rpc::status_name(status.code());
-            propagation::fail(&span, reason, status.message());
+            trace::refused(&span, status);
         })?;
         let (events, stream) = mpsc::channel(EVENTS_ON_THE_WAY);
         tokio::spawn(job.run(events, deadline).instrument(span));
@@ -197,14 +197,14 @@ impl Job {
         let Admitted { stops, drafter, started, tells_rounds, .. } = admitted;
         let (prompt_tokens, reproducible) = (started.prompt_tokens, started.reproducible);
         let count = samples.len();
-        let client_gone = events.clone();
+        let (client_gone, broken_off) = (events.clone(), BrokenOff::default());
         let sample = async |(index, (plan, verifier)): (u32, (Plan, RemoteVerifier))| {
             let detokenizer = target.tokenizer.detokenizer_after(&plan.prompt);
             let mut output = TextOutput::new(detokenizer, stops.clone(), events.clone())
                 .of_sample(index, plan.stop_ids.clone());
             let span = trace::answer_span(index, count);
             let told = (metrics.rounds(), tells_rounds.then(Timeline::started));
-            let mut observer = (trace::Rounds::traced(&span), told);
+            let mut observer = (trace::Rounds::traced(&span), (broken_off.watching(&span), told));
             let drafters = Some(pool.drafters(drafter));
             let answer = generate(&plan, verifier, drafters, &mut output, &mut observer);
             let outcome = answer.instrument(span.clone()).await?;
@@ -217,12 +217,12 @@ impl Job {
                 "answer finished"
             );
             metrics.finished(&outcome, arrived, prompt_tokens);
-            let (_, (_, timeline)) = observer;
+            let (_, (_, (_, timeline))) = observer;
             let finished = v1::Finished {
                 rounds: timeline.map(Timeline::into_rounds).unwrap_or_default(),
                 ..finished(&outcome, arrived, prompt_tokens, reproducible)
             };
-            trace::record(&span, &finished, &outcome);
+            trace::finished(&span, &finished, &outcome);
             send(&events, index, Kind::Finished(finished)).await
         };
         let answer = async {
@@ -245,15 +245,23 @@ impl Job {
             }
         };
         if let Some(problem) = problem {
-            metrics.broken_off(problem.reason);
+            let broken = broken_off.take();
+            metrics.broken_off(problem.reason, &broken);
             let (reason, detail) = (problem.reason.as_str(), &problem.message);
+            let output_tokens: u32 = broken.iter().map(|answer| answer.ledger.output_tokens()).sum();
             if problem.reason == Reason::Cancelled {
-                tracing::info!(reason, detail, "answer broken off");
+                tracing::info!(reason, detail, output_tokens, "answer broken off");
             } else {
-                tracing::warn!(reason, detail, "answer broken off");
-                propagation::fail(&tracing::Span::current(), reason, detail);
+                tracing::warn!(reason, detail, output_tokens, "answer broken off");
             }
-            let _unheard = client_gone.send(Err(problem.into())).await;
+            for answer in &broken {
+                trace::broken_off(answer, problem.reason, prompt_tokens);
+            }
+            let status = Status::from(problem);
+            trace::refused(&tracing::Span::current(), &status);
+            let _unheard = client_gone.send(Err(status)).await;
+        } else {
+            trace::answered(&tracing::Span::current());
         }
         drop(permit);
     }

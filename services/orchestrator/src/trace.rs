@@ -3,12 +3,19 @@
 //! The request's own span is made where the request comes in; here its children are, while the round loop tells of
 //! them, and the account that goes on it at the end. An answer whose trace is not sampled has none of this.
 
+use std::time::Duration;
+
 use foretoken_engine::generate::{Call, Callee, Observer, Outcome};
 use foretoken_engine::ledger::{Ledger, Round, Stages};
+use foretoken_proto::error::{Reason, known_reason_of};
 use foretoken_proto::v1;
+use foretoken_telemetry::metrics::names::OTHER;
 use foretoken_telemetry::timed::{Moment, TimedSpan, is_sampled};
-use foretoken_telemetry::{Context, Value, names, propagation};
+use foretoken_telemetry::{Context, Value, names, propagation, rpc};
+use tonic::{Code, Status};
 use tracing::Span;
+
+use crate::broken::Broken;
 
 /// Makes the spans of one answer.
 #[derive(Debug)]
@@ -118,17 +125,54 @@ pub fn answer_span(sample: u32, samples: usize) -> Span {
     tracing::info_span!("sample", { names::SAMPLE } = sample)
 }
 
-/// Puts an answer's account on its span.
-pub fn record(request: &Span, finished: &v1::Finished, outcome: &Outcome) {
-    let Some(ledger) = &finished.ledger else { return };
-    let account = &outcome.ledger;
-    let count = |value: u64| Value::I64(i64::try_from(value).unwrap_or(i64::MAX));
-    let micros = |seconds: f64| Value::F64(seconds * 1e6);
-    let mut attributes = vec![
-        (names::INPUT_TOKENS, count(ledger.prompt_tokens.into())),
-        (names::OUTPUT_TOKENS, count(ledger.output_tokens.into())),
+/// Puts a finished answer's account on its span.
+pub fn finished(answer: &Span, finished: &v1::Finished, outcome: &Outcome) {
+    let Some(told) = &finished.ledger else { return };
+    let closing = [
         (names::FINISH_REASON, Value::from(outcome.finish.name())),
         (names::DRAFTER, Value::from(finished.drafter.clone())),
+        (names::TTFT_US, count(told.ttft_us)),
+    ];
+    propagation::set_attributes(
+        answer,
+        closing.into_iter().chain(account(&outcome.ledger, told.prompt_tokens)),
+    );
+}
+
+/// Puts the account of an answer that was broken off on its span, as far as it goes.
+pub(crate) fn broken_off(answer: &Broken, reason: Reason, prompt_tokens: u32) {
+    let how = if reason == Reason::Cancelled { "cancelled" } else { "error" };
+    let closing =
+        [(names::FINISH_REASON, Value::from(how)), (names::ERROR_TYPE, Value::from(reason.as_str()))];
+    let account = account(&answer.ledger, prompt_tokens);
+    propagation::set_attributes(&answer.span, closing.into_iter().chain(account));
+}
+
+/// Tells a request's span that all its answers are finished.
+pub fn answered(request: &Span) {
+    propagation::set_attributes(request, [(names::RPC_STATUS, Value::from(rpc::status_name(Code::Ok)))]);
+}
+
+/// Tells a request's span why it was refused or broken off: the code, and the reason of the error table if it has one.
+pub fn refused(request: &Span, status: &Status) {
+    let code = rpc::status_name(status.code());
+    let reason = Some(known_reason_of(status)).filter(|&reason| reason != OTHER).unwrap_or(code);
+    propagation::set_attributes(request, [(names::RPC_STATUS, Value::from(code))]);
+    // What a client did wrong, or gave up, is no failure of the service.
+    if rpc::is_server_error(status.code()) {
+        propagation::fail(request, reason, status.message());
+    } else {
+        propagation::set_attributes(request, [(names::ERROR_TYPE, Value::from(reason))]);
+    }
+}
+
+/// An account as attributes.
+fn account(ledger: &Ledger, prompt_tokens: u32) -> Vec<(&'static str, Value)> {
+    let micros = |seconds: f64| Value::F64(seconds * 1e6);
+    let time = |time: Duration| count(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    let mut attributes = vec![
+        (names::INPUT_TOKENS, count(prompt_tokens.into())),
+        (names::OUTPUT_TOKENS, count(ledger.output_tokens().into())),
         (names::TOKENS_ACCEPTED, count(ledger.accepted.into())),
         (names::TOKENS_REPAIR, count(ledger.repair.into())),
         (names::TOKENS_BONUS, count(ledger.bonus.into())),
@@ -136,33 +180,38 @@ pub fn record(request: &Span, finished: &v1::Finished, outcome: &Outcome) {
         (names::DRAFTED, count(ledger.drafted.into())),
         (names::JUDGED, count(ledger.judged.into())),
         (names::OVERLAP, Value::F64(ledger.overlap_sum)),
-        (names::TARGET_PASSES, count(ledger.target_passes.into())),
-        (names::SAVED_PASSES, Value::I64(ledger.saved_passes.into())),
-        (names::DRAFT_BYTES_UP, count(ledger.draft_bytes_up)),
-        (names::DRAFT_BYTES_DOWN, count(ledger.draft_bytes_down)),
-        (names::VERIFY_BYTES_UP, count(ledger.verify_bytes_up)),
-        (names::VERIFY_BYTES_DOWN, count(ledger.verify_bytes_down)),
-        (names::DRAFT_WIRE_UP, count(ledger.draft_wire_up)),
-        (names::DRAFT_WIRE_DOWN, count(ledger.draft_wire_down)),
-        (names::VERIFY_WIRE_UP, count(ledger.verify_wire_up)),
-        (names::VERIFY_WIRE_DOWN, count(ledger.verify_wire_down)),
-        (names::TTFT_US, count(ledger.ttft_us)),
-        (names::WALL_US, count(ledger.wall_us)),
-        (names::DRAFTING_US, count(ledger.drafting_ns / 1000)),
-        (names::DRAFT_CHARGED_US, count(ledger.draft_charged_us)),
-        (names::VERIFY_CHARGED_US, count(ledger.verify_charged_us)),
+        (names::TARGET_PASSES, count(ledger.target_passes().into())),
+        (names::SAVED_PASSES, Value::I64(ledger.saved_passes())),
+        (names::DRAFT_BYTES_UP, count(ledger.draft.up)),
+        (names::DRAFT_BYTES_DOWN, count(ledger.draft.down)),
+        (names::VERIFY_BYTES_UP, count(ledger.verify.up)),
+        (names::VERIFY_BYTES_DOWN, count(ledger.verify.down)),
+        (names::DRAFT_WIRE_UP, count(ledger.draft.wire_up)),
+        (names::DRAFT_WIRE_DOWN, count(ledger.draft.wire_down)),
+        (names::VERIFY_WIRE_UP, count(ledger.verify.wire_up)),
+        (names::VERIFY_WIRE_DOWN, count(ledger.verify.wire_down)),
+        (names::WALL_US, time(ledger.wall())),
+        (names::DRAFTING_US, time(ledger.drafting)),
+        (names::DRAFT_CHARGED_US, time(ledger.capacity.draft)),
+        (names::VERIFY_CHARGED_US, time(ledger.capacity.verify)),
     ];
-    attributes.extend(stages(&account.stages));
-    let beta: Vec<f64> = account.positions.iter().map_while(|position| position.beta()).collect();
+    attributes.extend(stages(&ledger.stages));
+    let beta: Vec<f64> = ledger.positions.iter().map_while(|position| position.beta()).collect();
     if !beta.is_empty() {
         attributes.push((names::BETA, Value::Array(beta.into())));
     }
+    let more = [
+        (names::BYTES_PER_SAVED_PASS, ledger.bytes_per_saved_pass().map(Value::F64)),
+        (names::PLAIN_STEP_US, ledger.plain_step.map(time)),
+        (names::GAIN_US, ledger.gain().map(micros)),
+        (names::BREAK_EVEN_US, ledger.break_even_round_trip().map(micros)),
+    ];
+    attributes.extend(more.into_iter().filter_map(|(name, value)| Some((name, value?))));
     attributes
-        .extend(account.bytes_per_saved_pass().map(|bytes| (names::BYTES_PER_SAVED_PASS, Value::F64(bytes))));
-    attributes.extend(ledger.plain_step_ns.map(|nanos| (names::PLAIN_STEP_US, count(nanos / 1000))));
-    attributes.extend(ledger.gain_seconds.map(|gain| (names::GAIN_US, micros(gain))));
-    attributes.extend(ledger.break_even_seconds.map(|trip| (names::BREAK_EVEN_US, micros(trip))));
-    propagation::set_attributes(request, attributes);
+}
+
+fn count(value: u64) -> Value {
+    Value::I64(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
 fn stages(stages: &Stages) -> impl Iterator<Item = (&'static str, Value)> {

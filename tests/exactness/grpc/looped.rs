@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use foretoken_acceptance::{Adjustments, RequestKeys, Rule, Sampling};
 use foretoken_engine::conversation::{Ask, Block, Verdict, VerifyFrame, VerifyReply};
-use foretoken_engine::generate::{GenerateError, Outcome, Plan, Timeouts, generate};
+use foretoken_engine::generate::{GenerateError, Observer, Outcome, Plan, Timeouts, generate};
+use foretoken_engine::ledger::Ledger;
 use foretoken_engine::link::{DrafterSource, LinkError, Traffic, Verifier};
 use foretoken_testkit::scripted::Collected;
 
@@ -89,6 +90,18 @@ pub(crate) struct Run {
     pub(crate) outcome: Result<Outcome, GenerateError>,
     pub(crate) output: Collected,
     pub(crate) judgements: Vec<Judgement>,
+    /// The account of an answer that was broken off.
+    pub(crate) broken_off: Option<Ledger>,
+}
+
+/// Hears of the account of an answer that is broken off.
+#[derive(Default)]
+struct BrokenOff(Option<Ledger>);
+
+impl Observer for BrokenOff {
+    fn broken_off(&mut self, ledger: &Ledger) {
+        assert!(self.0.replace(ledger.clone()).is_none(), "an answer is broken off once");
+    }
 }
 
 impl Run {
@@ -105,7 +118,8 @@ pub(crate) async fn run<V: Verifier, S: DrafterSource>(
     mut output: Collected,
 ) -> Run {
     let (verifier, judgements) = Recorded::new(verifier);
-    let outcome = generate(plan, verifier, drafters, &mut output, &mut ()).await;
+    let mut broken_off = BrokenOff::default();
+    let outcome = generate(plan, verifier, drafters, &mut output, &mut broken_off).await;
     let judgements = std::mem::take(&mut *judgements.lock().unwrap());
-    Run { outcome, output, judgements }
+    Run { outcome, output, judgements, broken_off: broken_off.0 }
 }

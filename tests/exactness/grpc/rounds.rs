@@ -60,6 +60,8 @@ struct Case {
     openings: Option<Vec<Opening>>,
     /// The verifier's link breaks after so many frames.
     verifier_breaks: Option<usize>,
+    /// The client goes after so many tokens.
+    gone_after: Option<usize>,
 }
 
 fn says() -> impl Strategy<Value = Says> {
@@ -80,7 +82,8 @@ fn case() -> impl Strategy<Value = Case> {
     let min_confidence = prop_oneof![2 => Just(0.0), 1 => 0.0..0.5];
     let answer = (any::<bool>(), 0..1000u64, 0..=8usize, 1..=LONGEST, rule, min_confidence);
     let ends = (btree_set(0..VOCAB as u32, 0..3), option::weighted(0.3, 1..=LONGEST));
-    let links = (option::weighted(0.9, vec(opening, 1..4)), option::weighted(0.1, 0..12usize));
+    let breaks = (option::weighted(0.1, 0..12usize), option::weighted(0.1, 0..=LONGEST));
+    let links = (option::weighted(0.9, vec(opening, 1..4)), breaks);
     ((0..1000u64, 0..4u64), answer, ends, links).prop_map(|(table, answer, ends, links)| Case {
         table: table.0,
         zeros: table.1,
@@ -93,7 +96,8 @@ fn case() -> impl Strategy<Value = Case> {
         stop_ids: ends.0.into_iter().collect(),
         stops_after: ends.1,
         openings: links.0,
-        verifier_breaks: links.1,
+        verifier_breaks: links.1.0,
+        gone_after: links.1.1,
     })
 }
 
@@ -178,11 +182,25 @@ impl Case {
         }
     }
 
-    async fn run(&self, drafters: Option<Scripts>, verifier_breaks: Option<usize>) -> Run {
+    async fn run(&self) -> Run {
+        self.run_with(self.scripts(), self.verifier_breaks, self.gone_after).await
+    }
+
+    /// The same answer, decoded plainly to its end.
+    async fn plain(&self) -> Run {
+        self.run_with(None, None, None).await
+    }
+
+    async fn run_with(
+        &self,
+        drafters: Option<Scripts>,
+        verifier_breaks: Option<usize>,
+        gone_after: Option<usize>,
+    ) -> Run {
         let plan = self.plan();
         let mut verifier = TableVerifier::new(self.target(), ExactRule, plan.verify_open());
         verifier.breaks_after = verifier_breaks;
-        let output = Collected { stops_after: self.stops_after, ..Collected::default() };
+        let output = Collected { stops_after: self.stops_after, gone_after, ..Collected::default() };
         run(&plan, verifier, drafters, output).await
     }
 }
@@ -198,6 +216,18 @@ fn check_tokens(case: &Case, run: &Run) -> Result<(), TestCaseError> {
         let right = case.greedy_text();
         prop_assert!(right.starts_with(&ids), "{:?} instead of {:?}", ids, right);
     }
+    // Either way there is one account, of all tokens that came.
+    let ledger = match (&run.outcome, &run.broken_off) {
+        (Ok(outcome), None) => &outcome.ledger,
+        (Err(_), Some(ledger)) => ledger,
+        _ => return Err(TestCaseError::fail("no account, or two")),
+    };
+    let count = |origin| run.output.tokens.iter().filter(|token| token.1 == origin).count() as u32;
+    let by_origin = (ledger.accepted, ledger.repair, ledger.bonus, ledger.plain);
+    let counted =
+        (count(Origin::Accepted), count(Origin::Repair), count(Origin::Bonus), count(Origin::Plain));
+    prop_assert_eq!(by_origin, counted);
+    prop_assert_eq!(ledger.output_tokens() as usize, ids.len());
     Ok(())
 }
 
@@ -210,12 +240,6 @@ fn check_finished(case: &Case, run: &Run) -> Result<(), TestCaseError> {
     prop_assert_eq!(run.output.finish, Some(outcome.finish));
 
     let ledger = &outcome.ledger;
-    let count = |origin| tokens.iter().filter(|token| token.1 == origin).count() as u32;
-    let by_origin = (ledger.accepted, ledger.repair, ledger.bonus, ledger.plain);
-    let counted =
-        (count(Origin::Accepted), count(Origin::Repair), count(Origin::Bonus), count(Origin::Plain));
-    prop_assert_eq!(by_origin, counted);
-    prop_assert_eq!(ledger.output_tokens() as usize, tokens.len());
     prop_assert_eq!(ledger.blocks as usize, run.judgements.len());
     prop_assert_eq!(ledger.target_passes(), ledger.blocks + ledger.plain);
     prop_assert_eq!(ledger.saved_passes(), tokens.len() as i64 - i64::from(ledger.target_passes()));
@@ -247,16 +271,17 @@ proptest! {
     #[test]
     fn every_answer_is_whole_and_accounted_for(case in case()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let run = runtime.block_on(case.run(case.scripts(), case.verifier_breaks));
+        let run = runtime.block_on(case.run());
         check_tokens(&case, &run)?;
         match &run.outcome {
             Ok(_) => check_finished(&case, &run)?,
             Err(GenerateError::VerifierLost(_)) => prop_assert!(case.verifier_breaks.is_some()),
+            Err(GenerateError::ClientGone(_)) => prop_assert!(case.gone_after.is_some()),
             Err(other) => prop_assert!(false, "{other}"),
         }
         // Whatever drafters did and whoever was lost: the text is that of plain decoding, as far as it came.
         if case.greedy || case.rule == Rule::Gumbel {
-            let plain = runtime.block_on(case.run(None, None));
+            let plain = runtime.block_on(case.plain());
             prop_assert!(plain.ids().starts_with(&run.ids()), "{:?} instead of {:?}", run.ids(), plain.ids());
             prop_assert!(run.outcome.is_err() || plain.ids() == run.ids());
             prop_assert!(!case.greedy || plain.ids() == case.greedy_text());
@@ -281,8 +306,9 @@ async fn a_perfect_guess_saves_all_passes_it_can() {
             stops_after: None,
             openings: Some(vec![Some((Says::Target(usize::MAX), None))]),
             verifier_breaks: None,
+            gone_after: None,
         };
-        let run = case.run(case.scripts(), None).await;
+        let run = case.run().await;
         let ledger = &run.outcome.as_ref().unwrap().ledger;
         assert_eq!((ledger.blocks, ledger.plain, ledger.repair), (6, 1, 0), "draft length {draft_len}");
         assert_eq!(ledger.accepted as usize, 6 * draft_len);
@@ -304,8 +330,9 @@ async fn a_drafter_that_only_opens_costs_little_time() {
         stops_after: None,
         openings: Some(vec![Some((Says::Nothing, None))]),
         verifier_breaks: None,
+        gone_after: None,
     };
-    let run = case.run(case.scripts(), None).await;
+    let run = case.run().await;
     let outcome = run.outcome.as_ref().unwrap();
     assert_eq!(run.ids(), case.greedy_text());
     assert_eq!(outcome.speculation_off[0].reason, "DRAFTER_TIMEOUT");

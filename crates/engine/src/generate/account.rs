@@ -176,10 +176,15 @@ impl<'a, W: Observer> Account<'a, W> {
         self.observer.round_ends(Some(&self.round), &self.ledger);
     }
 
-    /// The whole account, once the answer is.
-    pub(super) fn closed(self) -> Ledger {
+    /// The whole account, once the answer is or is broken off. Nothing is entered after it.
+    pub(super) fn close(&mut self) -> Ledger {
         let sessions = if self.passes > 0.0 { self.sessions / self.passes } else { 1.0 };
-        Ledger { plain_step: self.steps.plain(sessions), ..self.ledger }
+        Ledger { plain_step: self.steps.plain(sessions), ..std::mem::take(&mut self.ledger) }
+    }
+
+    /// The answer is broken off, with this account.
+    pub(super) fn broken_off(&mut self, ledger: &Ledger) {
+        self.observer.broken_off(ledger);
     }
 }
 

@@ -106,8 +106,8 @@ impl<S: DrafterSource> Drafting<S> {
         traffic
     }
 
-    pub(super) fn into_history(self) -> Vec<SpeculationOff> {
-        self.history
+    pub(super) fn take_history(&mut self) -> Vec<SpeculationOff> {
+        std::mem::take(&mut self.history)
     }
 
     /// Waits until a drafter is ready; for ever if none is wanted. Cancel safe.

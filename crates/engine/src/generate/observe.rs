@@ -48,6 +48,10 @@ pub trait Observer: Send {
 
     /// The round is over; what it was, if it committed anything, and the account so far.
     fn round_ends(&mut self, _round: Option<&Round>, _ledger: &Ledger) {}
+
+    /// The answer is broken off, by an error or because nobody waits for it any more: the account of what was committed
+    /// and, as far as replies have told it, spent until now. A call and a round that were going on do not end.
+    fn broken_off(&mut self, _ledger: &Ledger) {}
 }
 
 /// Watches nothing.
@@ -74,6 +78,11 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
         self.0.round_ends(round, ledger);
         self.1.round_ends(round, ledger);
     }
+
+    fn broken_off(&mut self, ledger: &Ledger) {
+        self.0.broken_off(ledger);
+        self.1.broken_off(ledger);
+    }
 }
 
 impl<O: Observer> Observer for Option<O> {
@@ -96,6 +105,12 @@ impl<O: Observer> Observer for Option<O> {
     fn round_ends(&mut self, round: Option<&Round>, ledger: &Ledger) {
         if let Some(observer) = self {
             observer.round_ends(round, ledger);
+        }
+    }
+
+    fn broken_off(&mut self, ledger: &Ledger) {
+        if let Some(observer) = self {
+            observer.broken_off(ledger);
         }
     }
 }

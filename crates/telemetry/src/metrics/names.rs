@@ -68,8 +68,12 @@ metrics! {
         REQUESTS_MAX = "foretoken_requests_max", Gauge, "{answer}", [], "Answers that may be in work at once (--max-requests)";
         REQUEST_SUCCESS = "foretoken_request_success_total", Counter, "{answer}", [FINISH_REASON], "Answers finished; a request counts once per sample";
         REQUEST_FAILURES = "foretoken_request_failures_total", Counter, "{request}", [REASON], "Requests refused or broken off; CANCELLED are those whose client went away";
+        BROKEN_OFF_ANSWERS = "foretoken_broken_off_answers_total", Counter, "{answer}", [REASON], "Answers broken off in work; a request counts once per sample";
+        BROKEN_OFF_TOKENS = "foretoken_broken_off_tokens_total", Counter, "{token}", [REASON], "Their tokens: of the tokens generated, those of answers that did not end by themselves";
+        BROKEN_OFF_PASSES = "foretoken_broken_off_passes_total", Counter, "{pass}", [REASON], "Of the target model's passes that committed tokens, theirs";
+        BROKEN_OFF_CAPACITY = "foretoken_broken_off_capacity_seconds_total", Counter, "s", [ROLE], "Of the worker time charged to answers, theirs";
         PROMPT_TOKENS = "foretoken_prompt_tokens_total", Counter, "{token}", [], "Prompt tokens of finished answers";
-        GENERATION_TOKENS = "foretoken_generation_tokens_total", Counter, "{token}", [ORIGIN], "Tokens of finished answers, by how they came to be";
+        GENERATION_TOKENS = "foretoken_generation_tokens_total", Counter, "{token}", [ORIGIN], "Tokens of answers, by how they came to be";
         NUM_DRAFTS = "foretoken_spec_decode_num_drafts_total", Counter, "{draft}", [], "Drafted blocks that committed at least one token";
         NUM_DRAFT_TOKENS = "foretoken_spec_decode_num_draft_tokens_total", Counter, "{token}", [], "Tokens sent to the verifier for judgement";
         NUM_ACCEPTED_TOKENS = "foretoken_spec_decode_num_accepted_tokens_total", Counter, "{token}", [], "Drafted tokens that became text";
