@@ -200,7 +200,11 @@ async fn the_capacity_of_all_answers_is_the_verifiers_busy_time() {
             }
         };
         let all = tokio::time::timeout(Duration::from_secs(5), counted).await;
-        assert!(all.is_ok() && missing() < 0.01, "{at_once} at once: {charged} µs charged of {}", busy() - before);
+        assert!(
+            all.is_ok() && missing() < 0.01,
+            "{at_once} at once: {charged} µs charged of {}",
+            busy() - before
+        );
     }
 }
 
