@@ -119,20 +119,27 @@ async fn distance_is_seen_as_distance() {
         let verifier_trips = ledger.blocks + runs as u32;
         (per_trip(stages.net_ns, verifier_trips), per_trip(drafting_net, ledger.blocks), ledger.blocks)
     };
-    let (here, drafting_here, _) = net(Duration::ZERO).await;
     for each_way in [5, 20, 40].map(Duration::from_millis) {
-        let (there, drafting_there, blocks) = net(each_way).await;
         let trip = 2.0 * each_way.as_secs_f64();
         // Relative to what the wires add; a busy machine adds its own, which the smallest distance shows most.
         let tolerance = (0.05 * trip).max(2e-3);
-        assert!((there - here - trip).abs() < tolerance, "verifier: {there} - {here} for {trip}");
-        // The opening is in the draft stage too, once: one trip more for the whole answer.
-        let drafting = drafting_there - drafting_here;
-        let opening = 3.0 * trip / f64::from(blocks);
-        assert!(
-            drafting > trip - tolerance && drafting < trip + opening + tolerance,
-            "drafter: {drafting} for {trip}"
-        );
+        let mut seen = Vec::new();
+        // What else the machine does meanwhile may come in between once or twice.
+        let is_distance = loop {
+            let (here, drafting_here, _) = net(Duration::ZERO).await;
+            let (there, drafting_there, blocks) = net(each_way).await;
+            let (verifier, drafter) = (there - here, drafting_there - drafting_here);
+            // The opening is in the draft stage too, once: one trip more for the whole answer.
+            let opening = 3.0 * trip / f64::from(blocks);
+            seen.push((verifier, drafter));
+            let is_distance = (verifier - trip).abs() < tolerance
+                && drafter > trip - tolerance
+                && drafter < trip + opening + tolerance;
+            if is_distance || seen.len() == 3 {
+                break is_distance;
+            }
+        };
+        assert!(is_distance, "verifier and drafter at {trip} s: {seen:?}");
     }
 }
 
