@@ -15,6 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::config::{MetricsExporter, TelemetryConfig};
 use crate::logs;
 use crate::metrics::Metrics;
+use crate::timed;
 use crate::traces::{OUR_TARGETS, provider, trace_layer};
 
 /// Longest that [`TelemetryGuard::shutdown`] waits for the last spans to leave, and longest that one batch may take.
@@ -122,8 +123,10 @@ pub fn init(config: &TelemetryConfig) -> Result<TelemetryGuard, TelemetryError> 
     // Our own code propagates without the global (see `propagation`); this serves libraries that look there.
     opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
     tracing_subscriber::registry().with(log_layer).with(trace_layer).try_init()?;
-    // Spans whose times are told (see `timed`) ask no subscriber.
+    // Spans whose times are told ask no subscriber.
     if let Some(provider) = &traces {
+        timed::export_by(provider.tracer(OUR_TARGETS));
+        // No code of ours looks there; libraries may.
         opentelemetry::global::set_tracer_provider(provider.clone());
     }
     let guard = TelemetryGuard { traces, metrics };

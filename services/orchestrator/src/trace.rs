@@ -52,19 +52,8 @@ impl Observer for Rounds {
 
     fn call_ends(&mut self, call: &Call<'_>) {
         let Some(mut span) = self.call.take() else { return };
-        let times = &call.times;
-        for (name, count) in [
-            (names::TOKENS, call.tokens as u64),
-            (names::QUEUE_US, times.queue_us),
-            (names::BATCH_WAIT_US, times.batch_wait_us),
-            (names::MODEL_US, times.model_us),
-            (names::SAMPLING_US, times.sampling_us),
-            (names::PASSES, u64::from(times.passes)),
-            (names::BATCH_ROWS, u64::from(times.batch_rows)),
-            (names::BATCH_SESSIONS, u64::from(times.batch_sessions)),
-        ] {
-            span.set_count(name, count);
-        }
+        // What the worker spent stands on its frames, the span's children.
+        span.set_count(names::TOKENS, call.tokens as u64);
         if let Some(reason) = call.failed {
             span.set(names::ERROR_TYPE, reason.to_owned());
             span.fail(reason);
@@ -96,7 +85,8 @@ impl Observer for Rounds {
         span.set(names::CLOSING, round.closing.name());
         span.set(names::OVERLAP, round.overlap_sum);
         span.set(names::SAVED_PASSES, ledger.saved_passes());
-        for (name, time) in STAGES.into_iter().zip(round.stages.values()) {
+        let stages = STAGES.into_iter().zip(round.stages.values());
+        for (name, time) in stages.filter(|(_, time)| !time.is_zero()) {
             span.set_time(name, time);
         }
         // Its calls are over by now, and its tokens with the client.
