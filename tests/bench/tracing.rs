@@ -1,15 +1,20 @@
 //! What telemetry costs the services' processors: the same answers with every trace recorded and with none, or with
 //! metrics kept and scraped and with none.
 //!
-//! `cargo build --release --workspace && FORETOKEN_TEST_MODEL=… cargo bench --workspace --bench tracing` prints the CPU
-//! seconds per token of two clusters of service processes, one exporting every trace to a collector in this process and
-//! one exporting nothing, and by how much the first needs more, with an upper 95 % bound. `-- metrics` compares metrics
-//! instead; a number behind it is how many epochs there are.
+//! `cargo build --release --workspace && FORETOKEN_TEST_MODEL=… cargo bench --workspace --bench tracing` prints CPU
+//! seconds per token of three arms, and by how much each takes more than another, with an upper 95 % bound:
 //!
-//! * Both clusters are asked the same in turns, so that a busy machine disturbs both alike. A pair's window lasts until
-//!   the next pair's, so that what is exported later is counted too. The collector's own time is not.
-//! * Where a process's memory happens to lie makes it a little faster or slower for as long as it lives. So both clusters
-//!   are started anew for each epoch, and the bound is one over epochs.
+//! * `off`: services that export nothing;
+//! * `unsampled`: services that export, asked by clients whose trace is not sampled;
+//! * `sampled`: the same processes, asked by clients whose trace is.
+//!
+//! The second and third arms share their processes, so the bound between them is narrow. Where a process's memory happens
+//! to lie, and which was started first, makes it a little faster or slower for as long as it lives: a comparison with the
+//! first arm has that in it, and a wide bound. Its services are started anew for each epoch, first in every other.
+//! `-- metrics` compares services whose metrics are scraped with such as keep none; a number is how many epochs there are.
+//!
+//! * Arms take turns, in an order that turns too, so that a busy machine disturbs all alike. A turn is some answers and as
+//!   long as spans wait, so that what is exported later is counted with it. The collector's own time is not.
 //! * The verifier has one thread: several wait for each other by spinning, which costs more or less by chance.
 //!
 //! A quiet machine gives a narrow bound.
@@ -27,18 +32,38 @@ use foretoken_proto::v1;
 use foretoken_testkit::client::generate_at;
 use foretoken_testkit::otlp::Sink;
 use foretoken_tests::process::{Service, ready};
+use tonic::Request;
 use tonic::transport::Channel;
 
-/// Pairs of clusters, unless told otherwise.
-const EPOCHS: usize = 12;
-/// Pairs of answers of an epoch.
-const PAIRS: usize = 12;
-/// Of these, left out at either end before the mean is taken.
-const TRIMMED: usize = PAIRS / 4;
+/// Times that services are started, unless told otherwise.
+const EPOCHS: usize = 8;
+/// Turns of each arm in an epoch, a multiple of the orders that arms come in.
+const ROUNDS: usize = 6;
+/// Answers of a turn.
+const ANSWERS: usize = 8;
 const TOKENS: u32 = 48;
 /// Longer than spans wait for their export.
 const EXPORTED: Duration = Duration::from_millis(2_500);
 const RESAMPLES: usize = 20_000;
+
+/// Services that are asked in one way.
+struct Arm {
+    name: &'static str,
+    /// Which of an epoch's clusters.
+    cluster: usize,
+    /// Whether the client's trace is sampled; none has no trace.
+    sampled: Option<bool>,
+}
+
+/// Of the traces: the first cluster exports nothing.
+const TRACES: [Arm; 3] = [
+    Arm { name: "off", cluster: 0, sampled: None },
+    Arm { name: "unsampled", cluster: 1, sampled: Some(false) },
+    Arm { name: "sampled", cluster: 1, sampled: Some(true) },
+];
+/// Of the metrics: those of the second cluster are scraped.
+const METRICS: [Arm; 2] =
+    [Arm { name: "off", cluster: 0, sampled: None }, Arm { name: "scraped", cluster: 1, sampled: None }];
 
 struct Cluster {
     services: [Service; 3],
@@ -68,15 +93,19 @@ impl Cluster {
 
     /// One answer, and a scrape where there is anything to scrape: more often than any Prometheus does. Gives the
     /// answer's ids.
-    async fn answer(&self, seed: u64) -> Result<Vec<u32>> {
-        let request = v1::GenerateRequest {
+    async fn answer(&self, seed: u64, sampled: Option<bool>) -> Result<Vec<u32>> {
+        let mut request = Request::new(v1::GenerateRequest {
             prompt: Some(v1::generate_request::Prompt::Text("one two three four one two three".into())),
             max_tokens: Some(TOKENS),
             draft_len: Some(4),
             seed: Some(seed),
             ignore_eos: true,
             ..v1::GenerateRequest::default()
-        };
+        });
+        if let Some(sampled) = sampled {
+            let context = format!("00-{:032x}-{:016x}-{:02x}", seed + 1, seed + 1, u8::from(sampled));
+            request.metadata_mut().insert("traceparent", context.parse()?);
+        }
         let answer = generate_at(self.channel.clone(), request).await?;
         for address in &self.metrics {
             let mut stream = TcpStream::connect(address)?;
@@ -86,6 +115,16 @@ impl Cluster {
             ensure!(page.contains("foretoken_"), "no metrics at {address}: {page}");
         }
         Ok(answer.ids())
+    }
+
+    /// One arm's turn: CPU seconds per token, and the ids.
+    async fn turn(&self, arm: &Arm, number: usize) -> Result<(f64, Vec<u32>)> {
+        let (before, mut ids) = (self.spent()?, Vec::new());
+        for answer in 0..ANSWERS {
+            ids.extend(self.answer((number * ANSWERS + answer) as u64, arm.sampled).await?);
+        }
+        tokio::time::sleep(EXPORTED).await;
+        Ok((self.spent()?.since(&before) / ids.len() as f64, ids))
     }
 
     /// CPU time of each thread of the three processes until now, nanoseconds.
@@ -117,47 +156,37 @@ impl Spent {
     }
 }
 
-/// How many times as much CPU the second cluster takes per token, in each pair of one epoch: logarithms, and both
-/// clusters' seconds per token over all of it.
-async fn epoch(number: usize, clusters: &[Cluster; 2]) -> Result<(Vec<f64>, [f64; 2])> {
-    let (mut ratios, mut sums, mut tokens) = (Vec::with_capacity(PAIRS), [0.0; 2], 0);
-    let spent = || -> Result<[Spent; 2]> { Ok([clusters[0].spent()?, clusters[1].spent()?]) };
-    let mut before = spent()?;
-    // The first pair warms up.
-    for pair in 0..=PAIRS {
-        let seed = (number * (PAIRS + 1) + pair) as u64;
-        let (first, second) = (pair % 2, 1 - pair % 2);
-        let ids = [clusters[first].answer(seed).await?, clusters[second].answer(seed).await?];
-        ensure!(ids[0] == ids[1], "the clusters answered differently");
-        if pair == PAIRS {
-            tokio::time::sleep(EXPORTED).await;
+/// Each arm's CPU seconds per token in each round of one epoch.
+async fn epoch(number: usize, clusters: &[Cluster; 2], arms: &[Arm]) -> Result<Vec<Vec<f64>>> {
+    let mut rounds = Vec::with_capacity(ROUNDS);
+    // The first round warms up.
+    for round in 0..=ROUNDS {
+        let (mut seconds, mut said) = (vec![0.0; arms.len()], None);
+        for place in 0..arms.len() {
+            // Each order of the arms' circle, forwards and backwards.
+            let place = if round % 2 == 0 { place } else { arms.len() - 1 - place };
+            let index = (place + round / 2) % arms.len();
+            let arm = &arms[index];
+            let (spent, ids) = clusters[arm.cluster].turn(arm, number * (ROUNDS + 1) + round).await?;
+            ensure!(said.get_or_insert_with(|| ids.clone()) == &ids, "the arms were answered differently");
+            seconds[index] = spent;
         }
-        let now = spent()?;
-        if pair > 0 {
-            let [without, with] = [now[0].since(&before[0]), now[1].since(&before[1])];
-            ratios.push((with / without).ln());
-            sums = [sums[0] + without, sums[1] + with];
-            tokens += ids[0].len();
+        if round > 0 {
+            rounds.push(seconds);
         }
-        before = now;
     }
-    Ok((ratios, sums.map(|seconds| seconds / tokens as f64)))
+    Ok(rounds)
 }
 
-/// The mean of what is left when [`TRIMMED`] values are left out at either end.
-fn trimmed_mean(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let kept = &values[TRIMMED..values.len() - TRIMMED];
-    kept.iter().sum::<f64>() / kept.len() as f64
-}
-
-/// The mean over epochs, and its one-sided upper 95 % bound: epochs are drawn again with replacement, and pairs within
-/// each of them.
-fn estimate(epochs: &[Vec<f64>]) -> (f64, f64) {
-    let mean = |epochs: Vec<Vec<f64>>| {
-        let count = epochs.len() as f64;
-        epochs.into_iter().map(trimmed_mean).sum::<f64>() / count
+/// The logarithm of how many times as much arm `b` takes as arm `a`: the median of an epoch's rounds, the mean over
+/// epochs, and its one-sided upper 95 % bound. Epochs are drawn again with replacement, and rounds within each of them.
+fn compare(epochs: &[Vec<Vec<f64>>], a: usize, b: usize) -> (f64, f64) {
+    let median = |mut ratios: Vec<f64>| {
+        ratios.sort_by(f64::total_cmp);
+        f64::midpoint(ratios[(ratios.len() - 1) / 2], ratios[ratios.len() / 2])
     };
+    let ratio = |round: &Vec<f64>| (round[b] / round[a]).ln();
+    let mean = |medians: Vec<f64>| medians.iter().sum::<f64>() / medians.len() as f64;
     let mut state = 1_u64;
     let mut below = |limit: usize| {
         // SplitMix64: resampling need not be better.
@@ -170,47 +199,58 @@ fn estimate(epochs: &[Vec<f64>]) -> (f64, f64) {
         .map(|_| {
             let drawn = (0..epochs.len()).map(|_| {
                 let epoch = &epochs[below(epochs.len())];
-                (0..epoch.len()).map(|_| epoch[below(epoch.len())]).collect()
+                median((0..epoch.len()).map(|_| ratio(&epoch[below(epoch.len())])).collect())
             });
             mean(drawn.collect())
         })
         .collect();
     means.sort_by(f64::total_cmp);
-    (mean(epochs.to_vec()), means[RESAMPLES * 95 / 100])
+    let medians = epochs.iter().map(|epoch| median(epoch.iter().map(ratio).collect()));
+    (mean(medians.collect()), means[RESAMPLES * 95 / 100])
+}
+
+fn percent(log: f64) -> f64 {
+    (log.exp() - 1.0) * 100.0
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let args: Vec<_> = std::env::args().collect();
     let by_metrics = args.iter().any(|arg| arg == "metrics");
+    let arms: &[Arm] = if by_metrics { &METRICS } else { &TRACES };
     let count = args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(EPOCHS);
     let sink = Sink::start().await;
     let export = ["--otlp-endpoint", &sink.endpoint, "--trace-ratio", "1", "--metrics-exporter", "none"];
-    let (mut ratios, mut sums) = (Vec::with_capacity(count), [0.0; 2]);
-    let percent = |log: f64| (log.exp() - 1.0) * 100.0;
+    let with: &[&str] = if by_metrics { &[] } else { &export };
+    let mut epochs = Vec::with_capacity(count);
     for number in 0..count {
-        let with: &[&str] = if by_metrics { &[] } else { &export };
-        let clusters = [Cluster::start(&[], false).await?, Cluster::start(with, by_metrics).await?];
-        let (epoch, [without, with]) = epoch(number, &clusters).await?;
-        println!(
-            "epoch {number:>2}: {:>7.3} and {:>7.3} CPU ms per token, {:+.2} %",
-            without * 1e3,
-            with * 1e3,
-            percent(trimmed_mean(epoch.clone()))
-        );
-        sums = [sums[0] + without, sums[1] + with];
-        ratios.push(epoch);
+        let clusters = if number % 2 == 0 {
+            [Cluster::start(&[], false).await?, Cluster::start(with, by_metrics).await?]
+        } else {
+            let with = Cluster::start(with, by_metrics).await?;
+            [Cluster::start(&[], false).await?, with]
+        };
+        let rounds = epoch(number, &clusters, arms).await?;
+        let means = (0..arms.len()).map(|arm| rounds.iter().map(|round| round[arm]).sum::<f64>());
+        let means: Vec<_> = arms
+            .iter()
+            .zip(means)
+            .map(|(arm, sum)| format!("{} {:.4}", arm.name, sum / ROUNDS as f64 * 1e3))
+            .collect();
+        println!("epoch {number:>2}, CPU ms per token: {}", means.join(", "));
+        epochs.push(rounds);
     }
-    let (mean, upper) = estimate(&ratios);
-    let what = if by_metrics { "metrics cost" } else { "tracing costs" };
-    let [without, with] = sums.map(|sum| sum / count as f64 * 1e3);
+    for (a, b) in (0..arms.len()).flat_map(|a| (a + 1..arms.len()).map(move |b| (a, b))) {
+        let (mean, upper) = compare(&epochs, a, b);
+        println!(
+            "{} against {}: {:+.2} %, at most {:+.2} % (95 %, {count} epochs of {ROUNDS} rounds)",
+            arms[b].name,
+            arms[a].name,
+            percent(mean),
+            percent(upper)
+        );
+    }
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    println!("CPU ms per token: {without:.3} without, {with:.3} with");
-    println!(
-        "{what} {:+.2} %, at most {:+.2} % (95 %, {count} epochs of {PAIRS} pairs)",
-        percent(mean),
-        percent(upper)
-    );
     println!("{} spans exported; load {}", sink.spans().len(), load.trim());
     Ok(())
 }

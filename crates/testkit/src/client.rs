@@ -4,7 +4,7 @@ use foretoken_proto::v1;
 use foretoken_proto::v1::generate_response::Event;
 use foretoken_proto::v1::orchestrator_client::OrchestratorClient;
 use tonic::transport::Channel;
-use tonic::{Status, Streaming};
+use tonic::{IntoRequest, Status, Streaming};
 
 use crate::cluster::Node;
 
@@ -53,7 +53,7 @@ pub fn ids_request(prompt: &[u32], max_tokens: u32) -> v1::GenerateRequest {
 ///
 /// # Errors
 /// The status with which the call failed, at once or in the middle.
-pub async fn generate(node: &Node, request: v1::GenerateRequest) -> Result<Answer, Status> {
+pub async fn generate(node: &Node, request: impl IntoRequest<v1::GenerateRequest>) -> Result<Answer, Status> {
     generate_at(node.channel(), request).await
 }
 
@@ -63,7 +63,7 @@ pub async fn generate(node: &Node, request: v1::GenerateRequest) -> Result<Answe
 /// The status with which the call failed at once.
 pub async fn events_at(
     channel: Channel,
-    request: v1::GenerateRequest,
+    request: impl IntoRequest<v1::GenerateRequest>,
 ) -> Result<Streaming<v1::GenerateResponse>, Status> {
     OrchestratorClient::new(channel).generate(request).await.map(tonic::Response::into_inner)
 }
@@ -72,7 +72,10 @@ pub async fn events_at(
 ///
 /// # Errors
 /// The status with which the call failed, at once or in the middle.
-pub async fn generate_at(channel: Channel, request: v1::GenerateRequest) -> Result<Answer, Status> {
+pub async fn generate_at(
+    channel: Channel,
+    request: impl IntoRequest<v1::GenerateRequest>,
+) -> Result<Answer, Status> {
     let mut samples = samples_at(channel, request).await?;
     match (samples.pop(), samples.is_empty()) {
         (Some(answer), true) => Ok(answer),
@@ -84,8 +87,12 @@ pub async fn generate_at(channel: Channel, request: v1::GenerateRequest) -> Resu
 ///
 /// # Errors
 /// The status with which the call failed, at once or in the middle.
-pub async fn samples_at(channel: Channel, request: v1::GenerateRequest) -> Result<Vec<Answer>, Status> {
-    let wanted = request.n.unwrap_or(1) as usize;
+pub async fn samples_at(
+    channel: Channel,
+    request: impl IntoRequest<v1::GenerateRequest>,
+) -> Result<Vec<Answer>, Status> {
+    let request = request.into_request();
+    let wanted = request.get_ref().n.unwrap_or(1) as usize;
     let mut events = events_at(channel, request).await?;
     let mut started = None;
     let mut samples = vec![(Vec::new(), None); wanted];

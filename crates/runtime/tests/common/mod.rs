@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,8 @@ pub(crate) struct Log {
     /// Passes that may go on; none is no limit.
     gate: Mutex<Option<usize>>,
     opened: Condvar,
+    /// Whether a pass stands before the gate.
+    held: AtomicBool,
     live: Mutex<usize>,
 }
 
@@ -52,11 +55,18 @@ impl Log {
         self.opened.notify_all();
     }
 
+    /// Whether the model's thread stands before the gate: until it opens, the thread takes nothing up.
+    pub(crate) fn held(&self) -> bool {
+        self.held.load(Ordering::SeqCst)
+    }
+
     fn enter(&self) {
         let mut gate = self.gate.lock().unwrap();
         while *gate == Some(0) {
+            self.held.store(true, Ordering::SeqCst);
             gate = self.opened.wait_timeout(gate, Duration::from_secs(20)).unwrap().0;
         }
+        self.held.store(false, Ordering::SeqCst);
         if let Some(left) = gate.as_mut() {
             *left -= 1;
         }
