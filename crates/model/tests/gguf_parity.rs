@@ -100,7 +100,8 @@ const PROMPTS: &str = include_str!("../../../tests/e2e/prompts.txt");
 const CONTINUATION: usize = 24;
 
 /// Both quantise activations; ours must cost as little of the distribution as candle's does. The
-/// roundings of the first positions are in all later ones, so a text is one sample of either's.
+/// roundings of the first positions are in all later ones, so a text is one sample of either's. All texts take minutes:
+/// without FORETOKEN_TEST_FULL=1 it is every third, which must not be worse by more than their standard error.
 #[test]
 #[ignore = "needs FORETOKEN_TEST_MODEL"]
 fn the_fused_engine_is_as_near_to_f32_arithmetic_as_candle() {
@@ -111,26 +112,26 @@ fn the_fused_engine_is_as_near_to_f32_arithmetic_as_candle() {
     let loaded = load(&real_model(), &options(Engine::Reference), &mut |_| {}).unwrap();
     let (mut exact, mut fused) = (loaded.decoder, decoder(&real_model(), &options(Engine::Fused)));
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-    for prompt in PROMPTS.lines() {
+    let full = std::env::var("FORETOKEN_TEST_FULL").is_ok_and(|value| value == "1");
+    for prompt in PROMPTS.lines().step_by(if full { 1 } else { 3 }) {
         let mut tokens = loaded.tokenizer.encode(prompt, true).unwrap();
-        let slot = exact.allocate(tokens.len() + CONTINUATION).unwrap();
-        let (mut wanted, mut fed) = (Vec::new(), 0);
-        for step in 0..=CONTINUATION {
-            exact
-                .forward(&[SessionRows { slot, tokens: &tokens[fed..], logits: tokens.len() - fed }])
-                .unwrap();
-            wanted.extend((0..tokens.len() - fed).map(|row| host_row(&exact, row).to_vec()));
+        // The fused engine writes on, which is quick: any text will do. All engines read it then, the exact one in a pass.
+        let slot = fused.allocate(tokens.len() + CONTINUATION).unwrap();
+        let mut fed = 0;
+        for _ in 0..CONTINUATION {
+            fused.forward(&[SessionRows { slot, tokens: &tokens[fed..], logits: 1 }]).unwrap();
             fed = tokens.len();
-            if step < CONTINUATION {
-                tokens.push(argmax(&wanted[fed - 1]) as u32);
-            }
+            tokens.push(argmax(host_row(&fused, 0)) as u32);
         }
-        exact.release(slot);
-        let slot = fused.allocate(tokens.len()).unwrap();
+        fused.truncate(slot, 0);
         fused.forward(&[SessionRows { slot, tokens: &tokens, logits: tokens.len() }]).unwrap();
         fused.release(slot);
+        let slot = exact.allocate(tokens.len()).unwrap();
+        exact.forward(&[SessionRows { slot, tokens: &tokens, logits: tokens.len() }]).unwrap();
+        exact.release(slot);
         let (mut our_sum, mut their_sum) = (0.0, 0.0);
-        for (position, (token, want)) in tokens.iter().zip(&wanted).enumerate() {
+        for (position, token) in tokens.iter().enumerate() {
+            let want = host_row(&exact, position);
             let input = Tensor::new(&[[*token]], &Device::Cpu).unwrap();
             let stock =
                 stock.forward(&input, position).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
@@ -150,7 +151,7 @@ fn the_fused_engine_is_as_near_to_f32_arithmetic_as_candle() {
         "mean KL to f32 over {count} texts: fused {ours:.2e}, candle {theirs:.2e}, \
          difference {difference:.1e} ± {error:.1e}"
     );
-    assert!(ours <= theirs, "{difference} ± {error}");
+    assert!(difference <= if full { 0.0 } else { error }, "{difference} ± {error}");
 }
 
 /// KL(p‖q) of two rows of logits.
