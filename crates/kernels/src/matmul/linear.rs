@@ -295,17 +295,13 @@ impl Run<'_> {
         let segment = self.segment;
         let from = tile * LANES;
         let to = (from + LANES).min(segment.weights.rows()).min(self.outputs.width() - segment.first);
+        let bias = segment.bias.as_ref().map(|bias| load_part(s, &bias[from..to]));
         for (i, &value) in values.iter().enumerate() {
-            let mut value = value;
-            if let Some(bias) = &segment.bias {
-                value = s.add(value, load_part(s, &bias[from..to]));
-            }
             // SAFETY: `run_tiles` demands that these outputs are this thread's alone.
             let cells =
                 unsafe { self.outputs.row(self.chunk.first + i, segment.first + from..segment.first + to) };
-            if self.outputs.add() {
-                value = s.add(load_part(s, cells), value);
-            }
+            let value = bias.map_or(value, |bias| s.add(value, bias));
+            let value = if self.outputs.add() { s.add(load_part(s, cells), value) } else { value };
             store_part(s, value, cells);
         }
     }
