@@ -1,5 +1,6 @@
 //! Linear layers: several packed matrices over one input, side by side in one output row.
 
+use super::ahead::Ahead;
 use super::tile;
 use crate::activations::{Chunk, SharedActivations};
 use crate::pack::{Codes, Float, Packed, Scales, Visitor};
@@ -167,32 +168,12 @@ pub(super) unsafe fn run_tiles(
     // A tile stays in the first cache while all chunks pass by; where there is but one chunk, one
     // call streams all tiles.
     let step = if input.rows() <= tier.columns() { tiles.len().max(1) } else { 1 };
-    let ahead = Ahead { end: segment.weights.tile_bytes() * tiles.end, after };
+    let end = segment.weights.tile_bytes() * tiles.end;
     for first in tiles.clone().step_by(step) {
         for chunk in input.chunks() {
+            let ahead = Ahead { end, after, asked: chunk.first > 0 };
             let tiles = first..(first + step).min(tiles.end);
             segment.weights.visit(Run { tier, segment, tiles, ahead, input, chunk, outputs });
-        }
-    }
-}
-
-/// What to ask for ahead of its use: the stream of a thread's weights goes on behind its tiles of a segment.
-#[derive(Clone, Copy)]
-struct Ahead<'a> {
-    /// Where the tiles end in their matrix, bytes.
-    end: usize,
-    after: Option<&'a [u8]>,
-}
-
-impl Ahead<'_> {
-    /// From a tile, which begins at byte `start` of its matrix, to what is to be asked for at its beginning.
-    fn distance(&self, tile: &[u8], start: usize) -> usize {
-        let beyond = (start + tile::AHEAD).checked_sub(self.end);
-        match (beyond, self.after) {
-            (Some(beyond), Some(after)) => {
-                (after.as_ptr().addr() + beyond).wrapping_sub(tile.as_ptr().addr())
-            }
-            _ => tile::AHEAD,
         }
     }
 }
@@ -277,8 +258,8 @@ impl<C: Codes, X: Scales, const ZERO: u32, const M: usize> Kernel for Quantised<
         }
         for index in self.run.tiles.clone() {
             let tile = self.run.segment.weights.tile(index);
-            let ahead = self.run.ahead.distance(tile.codes, index * tile.bytes);
-            let outputs = tile::quantised::<S, C, X, ZERO, M>(s, tile, self.inputs, ahead);
+            let later = self.run.ahead.of(tile.codes, index * tile.bytes);
+            let outputs = tile::quantised::<S, C, X, ZERO, M>(s, tile, self.inputs, later);
             self.run.finish(s, index, &outputs);
         }
     }
@@ -300,8 +281,8 @@ impl<T: Float, const M: usize> Kernel for Floats<'_, T, M> {
         let cols = self.run.segment.weights.cols();
         for index in self.run.tiles.clone() {
             let tile = self.run.segment.weights.tile(index);
-            let ahead = self.run.ahead.distance(tile.codes, index * tile.bytes);
-            let outputs = tile::floats::<S, T, M>(s, tile, self.inputs, cols, ahead);
+            let later = self.run.ahead.of(tile.codes, index * tile.bytes);
+            let outputs = tile::floats::<S, T, M>(s, tile, self.inputs, cols, later);
             self.run.finish(s, index, &outputs);
         }
     }
@@ -314,17 +295,13 @@ impl Run<'_> {
         let segment = self.segment;
         let from = tile * LANES;
         let to = (from + LANES).min(segment.weights.rows()).min(self.outputs.width() - segment.first);
+        let bias = segment.bias.as_ref().map(|bias| load_part(s, &bias[from..to]));
         for (i, &value) in values.iter().enumerate() {
-            let mut value = value;
-            if let Some(bias) = &segment.bias {
-                value = s.add(value, load_part(s, &bias[from..to]));
-            }
             // SAFETY: `run_tiles` demands that these outputs are this thread's alone.
             let cells =
                 unsafe { self.outputs.row(self.chunk.first + i, segment.first + from..segment.first + to) };
-            if self.outputs.add() {
-                value = s.add(load_part(s, cells), value);
-            }
+            let value = bias.map_or(value, |bias| s.add(value, bias));
+            let value = if self.outputs.add() { s.add(load_part(s, cells), value) } else { value };
             store_part(s, value, cells);
         }
     }

@@ -3,6 +3,7 @@
 //! Each function is one job of the pool. Rows are prepared (norm, quantisation) by their shares first;
 //! a few rows are prepared by the caller alone, which is cheaper than to wait for each other.
 
+mod ahead;
 mod gate;
 mod linear;
 #[cfg(test)]

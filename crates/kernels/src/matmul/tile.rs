@@ -3,41 +3,31 @@
 //! An output is summed over the blocks of its row in their order, one rounding after the other; how
 //! many rows are computed together, `M`, only changes what is done between two steps of one sum.
 
+use super::ahead::Later;
 use crate::activations::ActivationBlock;
 use crate::pack::{BLOCK, Codes, Float, Scales, Tile};
 use crate::simd::{LANES, Simd};
 
-/// How far ahead of their use the weights are asked for.
-///
-/// Measured: at 4 KiB a pass of five rows still waits for the memory, at 16 KiB it costs hardly more
-/// than one of a single row, and beyond that lines are pushed out again before their turn.
-pub(super) const AHEAD: usize = 16 << 10;
-
-/// The outputs of one tile for the `M` rows of a chunk; bytes `ahead` of the tile are asked for meanwhile.
+/// The outputs of one tile for the `M` rows of a chunk; what comes later is asked for meanwhile.
 #[inline(always)]
 pub(super) fn quantised<S: Simd, C: Codes, X: Scales, const ZERO: u32, const M: usize>(
     s: S,
     tile: Tile<'_>,
     blocks: &[ActivationBlock],
-    ahead: usize,
+    later: Later,
 ) -> [S::F; M] {
     let mut outputs = [s.splat(0.0); M];
-    // Scales lie behind the codes of their tile: those as far ahead are some whole tiles away.
-    let scales_ahead = if ahead == AHEAD { tile.bytes * AHEAD.div_ceil(tile.bytes.max(1)) } else { ahead };
     let rows = blocks.as_chunks::<M>().0.chunks_exact(X::BLOCKS);
     let units =
         tile.codes.chunks_exact(C::BYTES * X::BLOCKS).zip(tile.scales.chunks_exact(X::BYTES)).zip(rows);
     let turns = Turns::new::<S, C, X>();
-    for ((codes, unit), rows) in units {
+    for (at, ((codes, unit), rows)) in units.enumerate() {
+        let [codes_later, scales_later] = later.distances_of::<C, X>(tile, at);
         let opened = X::open(s, unit);
-        for line in (0..X::BYTES).step_by(64) {
-            s.prefetch(unit, scales_ahead.wrapping_add(line));
-        }
+        scales_later.ask(s, &unit[..X::BYTES]);
         for index in 0..X::BLOCKS {
             let (codes, row) = (&codes[index * C::BYTES..][..C::BYTES], &rows[index]);
-            for line in (0..C::BYTES).step_by(64) {
-                s.prefetch(codes, ahead.wrapping_add(line));
-            }
+            codes_later.ask(s, codes);
             let minimum = X::minimum(s, unit, opened, index);
             for half in 0..X::HALVES {
                 let scale = X::scale(s, unit, opened, index, half);
@@ -144,17 +134,18 @@ pub(super) fn floats<S: Simd, T: Float, const M: usize>(
     tile: Tile<'_>,
     inputs: &[f32],
     cols: usize,
-    ahead: usize,
+    later: Later,
 ) -> [S::F; M] {
     // Two sums for each output, of even and odd columns, so that they are not one long chain.
     let mut sums = [[s.splat(0.0); 2]; M];
     let bytes = LANES * T::BYTES;
+    let later = later.distances();
     let mut rows: [&[f32]; M] = [&[]; M];
     for (row, input) in rows.iter_mut().zip(inputs.chunks_exact(cols)) {
         *row = &input[..cols];
     }
     for (column, weights) in tile.codes.chunks_exact(bytes).take(cols).enumerate() {
-        s.prefetch(weights, ahead);
+        later.ask(s, weights);
         let weights = T::load(s, weights);
         for i in 0..M {
             sums[i][column % 2] = s.fma(weights, s.splat(rows[i][column]), sums[i][column % 2]);

@@ -285,4 +285,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     fn prefetch<T>(self, from: &[T], ahead: usize) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().cast::<i8>().wrapping_add(ahead)) }
     }
+    #[inline(always)]
+    fn prefetch_far<T>(self, from: &[T], ahead: usize) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.as_ptr().cast::<i8>().wrapping_add(ahead)) }
+    }
 }

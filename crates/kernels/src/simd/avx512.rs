@@ -1,4 +1,9 @@
 //! The tier of AVX-512 with VNNI: one register for sixteen lanes.
+//!
+//! AMX is no tier. Its sums of a block go through the memory before they can be scaled, and while it works, and some
+//! eighty cycles longer, the processor has one of its two units for products of floats. Measured on Emerald Rapids with
+//! weights of four bits, ns a block against these dot products: five rows 14.8 and 14.3; eight rows 18.4 and 21.1 from
+//! the second cache, the same from the memory; sixteen rows 27 to 45 and 43, by how much of the first cache is free.
 
 #![allow(clippy::undocumented_unsafe_blocks, reason = "one argument holds for all, given at the token")]
 
@@ -233,5 +238,9 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn prefetch<T>(self, from: &[T], ahead: usize) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(from.as_ptr().cast::<i8>().wrapping_add(ahead)) }
+    }
+    #[inline(always)]
+    fn prefetch_far<T>(self, from: &[T], ahead: usize) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(from.as_ptr().cast::<i8>().wrapping_add(ahead)) }
     }
 }

@@ -96,8 +96,10 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// Sums to begin with where the values of `x` are going to sum up to `-negated`.
     fn begin_biased(self, negated: i32) -> Self::I;
 
-    /// Asks for the cache line `ahead` bytes behind the start of `from`; it need not exist.
+    /// Asks for the cache line `ahead` bytes behind the start of `from`, into the first cache; it need not exist.
     fn prefetch<T>(self, from: &[T], ahead: usize);
+    /// As [`Self::prefetch`], into the second cache.
+    fn prefetch_far<T>(self, from: &[T], ahead: usize);
 }
 
 /// Work to be done with some tier's instructions.

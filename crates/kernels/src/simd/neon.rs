@@ -283,6 +283,13 @@ impl Simd for Neon {
             asm!("prfm pldl1keep, [{at}]", at = in(reg) at, options(nostack, preserves_flags, readonly))
         };
     }
+    #[inline(always)]
+    fn prefetch_far<T>(self, from: &[T], ahead: usize) {
+        let at = from.as_ptr().cast::<u8>().wrapping_add(ahead);
+        unsafe {
+            asm!("prfm pldl2keep, [{at}]", at = in(reg) at, options(nostack, preserves_flags, readonly))
+        };
+    }
 }
 
 /// Widens a half, branch-free in what matters so that sixteen are widened at once.

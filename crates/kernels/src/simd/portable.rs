@@ -200,4 +200,6 @@ impl Simd for Portable {
     }
     #[inline(always)]
     fn prefetch<T>(self, _from: &[T], _ahead: usize) {}
+    #[inline(always)]
+    fn prefetch_far<T>(self, _from: &[T], _ahead: usize) {}
 }
