@@ -13,8 +13,10 @@
 //! first arm has that in it, and a wide bound. Its services are started anew for each epoch, first in every other.
 //! `-- metrics` compares services whose metrics are scraped with such as keep none; a number is how many epochs there are.
 //!
-//! * Arms take turns, in an order that turns too, so that a busy machine disturbs all alike. A turn is some answers and as
-//!   long as spans wait, so that what is exported later is counted with it. The collector's own time is not.
+//! * Arms take turns answer by answer, in an order that turns too, so that a busy machine disturbs all alike: how fast the
+//!   memory is changes within seconds. What is exported is so behind its answers. So the exporter's threads count for the
+//!   sampled arm whenever they run, and so does all that happens while a round waits for their end; only what the threads
+//!   of the connections do for an export during a round falls to whose turn it is. The collector's own time is not counted.
 //! * The verifier has one thread: several wait for each other by spinning, which costs more or less by chance.
 //!
 //! A quiet machine gives a narrow bound.
@@ -37,10 +39,10 @@ use tonic::transport::Channel;
 
 /// Times that services are started, unless told otherwise.
 const EPOCHS: usize = 8;
-/// Turns of each arm in an epoch, a multiple of the orders that arms come in.
+/// Rounds of an epoch.
 const ROUNDS: usize = 6;
-/// Answers of a turn.
-const ANSWERS: usize = 8;
+/// Answers of each arm in a round, a multiple of the orders that arms come in.
+const ANSWERS: usize = 24;
 const TOKENS: u32 = 48;
 /// Longer than spans wait for their export.
 const EXPORTED: Duration = Duration::from_millis(2_500);
@@ -117,16 +119,6 @@ impl Cluster {
         Ok(answer.ids())
     }
 
-    /// One arm's turn: CPU seconds per token, and the ids.
-    async fn turn(&self, arm: &Arm, number: usize) -> Result<(f64, Vec<u32>)> {
-        let (before, mut ids) = (self.spent()?, Vec::new());
-        for answer in 0..ANSWERS {
-            ids.extend(self.answer((number * ANSWERS + answer) as u64, arm.sampled).await?);
-        }
-        tokio::time::sleep(EXPORTED).await;
-        Ok((self.spent()?.since(&before) / ids.len() as f64, ids))
-    }
-
     /// CPU time of each thread of the three processes until now, nanoseconds.
     fn spent(&self) -> Result<Spent> {
         let mut spent = HashMap::new();
@@ -134,10 +126,14 @@ impl Cluster {
             for task in fs::read_dir(format!("/proc/{}/task", service.pid()))? {
                 let task = task?.path();
                 // A thread may end while it is looked at.
-                let Ok(stat) = fs::read_to_string(task.join("schedstat")) else { continue };
+                let (Ok(name), Ok(stat)) =
+                    (fs::read_to_string(task.join("comm")), fs::read_to_string(task.join("schedstat")))
+                else {
+                    continue;
+                };
                 let on_cpu =
                     stat.split_whitespace().next().context("schedstat begins with the time on a CPU")?;
-                spent.insert(task.to_string_lossy().into_owned(), on_cpu.parse()?);
+                spent.insert(task.to_string_lossy().into_owned(), (name, on_cpu.parse()?));
             }
         }
         ensure!(!spent.is_empty(), "this kernel tells no /proc/PID/task/TID/schedstat");
@@ -145,13 +141,16 @@ impl Cluster {
     }
 }
 
-/// CPU time by thread.
-struct Spent(HashMap<String, u64>);
+/// Name and CPU time by thread.
+struct Spent(HashMap<String, (String, u64)>);
 
 impl Spent {
-    /// Seconds spent since `before`. What a thread spent that ended in between is not in it.
-    fn since(&self, before: &Self) -> f64 {
-        let threads = self.0.iter().map(|(thread, now)| now - before.0.get(thread).unwrap_or(&0).min(now));
+    /// Seconds that the threads of such names spent since `before`. What a thread spent that ended in between is not in it.
+    fn since(&self, before: &Self, named: impl Fn(&str) -> bool) -> f64 {
+        let threads = self.0.iter().filter(|(_, (name, _))| named(name)).map(|(thread, (_, now))| {
+            let before = before.0.get(thread).map_or(0, |(_, before)| *before);
+            now - before.min(*now)
+        });
         threads.sum::<u64>() as f64 / 1e9
     }
 }
@@ -161,21 +160,46 @@ async fn epoch(number: usize, clusters: &[Cluster; 2], arms: &[Arm]) -> Result<V
     let mut rounds = Vec::with_capacity(ROUNDS);
     // The first round warms up.
     for round in 0..=ROUNDS {
-        let (mut seconds, mut said) = (vec![0.0; arms.len()], None);
-        for place in 0..arms.len() {
-            // Each order of the arms' circle, forwards and backwards.
-            let place = if round % 2 == 0 { place } else { arms.len() - 1 - place };
-            let index = (place + round / 2) % arms.len();
-            let arm = &arms[index];
-            let (spent, ids) = clusters[arm.cluster].turn(arm, number * (ROUNDS + 1) + round).await?;
-            ensure!(said.get_or_insert_with(|| ids.clone()) == &ids, "the arms were answered differently");
-            seconds[index] = spent;
+        let (mut seconds, mut tokens) = (vec![0.0; arms.len()], 0);
+        let before = [clusters[0].spent()?, clusters[1].spent()?];
+        for answer in 0..ANSWERS {
+            let seed = ((number * (ROUNDS + 1) + round) * ANSWERS + answer) as u64;
+            let mut said = None;
+            for place in 0..arms.len() {
+                // Each order of the arms' circle, forwards and backwards.
+                let place = if answer % 2 == 0 { place } else { arms.len() - 1 - place };
+                let index = (place + answer / 2) % arms.len();
+                let cluster = &clusters[arms[index].cluster];
+                let begun = cluster.spent()?;
+                let ids = cluster.answer(seed, arms[index].sampled).await?;
+                seconds[index] += cluster.spent()?.since(&begun, |thread| !exports(thread));
+                tokens += ids.len();
+                ensure!(
+                    said.get_or_insert_with(|| ids.clone()) == &ids,
+                    "the arms were answered differently"
+                );
+            }
+        }
+        let waiting = [clusters[0].spent()?, clusters[1].spent()?];
+        tokio::time::sleep(EXPORTED).await;
+        for (index, cluster) in clusters.iter().enumerate() {
+            // The last arm of a cluster is the one whose answers are followed by work.
+            let last = arms.iter().rposition(|arm| arm.cluster == index).context("a cluster without arms")?;
+            let now = cluster.spent()?;
+            seconds[last] +=
+                now.since(&before[index], exports) + now.since(&waiting[index], |thread| !exports(thread));
         }
         if round > 0 {
-            rounds.push(seconds);
+            let each = tokens as f64 / arms.len() as f64;
+            rounds.push(seconds.into_iter().map(|seconds| seconds / each).collect());
         }
     }
     Ok(rounds)
+}
+
+/// Whether a thread of this name belongs to the exporter.
+fn exports(thread: &str) -> bool {
+    thread.starts_with("OpenTelemetry")
 }
 
 /// The logarithm of how many times as much arm `b` takes as arm `a`: the median of an epoch's rounds, the mean over
