@@ -101,7 +101,7 @@ const CONTINUATION: usize = 24;
 
 /// Both quantise activations; ours must cost as little of the distribution as candle's does. The
 /// roundings of the first positions are in all later ones, so a text is one sample of either's. All texts take minutes:
-/// without FORETOKEN_TEST_FULL=1 it is every third, which must not be worse by more than their standard error.
+/// without FORETOKEN_TEST_FULL=1 it is every third, which must not be worse by more than chance makes of them.
 #[test]
 #[ignore = "needs FORETOKEN_TEST_MODEL"]
 fn the_fused_engine_is_as_near_to_f32_arithmetic_as_candle() {
@@ -151,7 +151,7 @@ fn the_fused_engine_is_as_near_to_f32_arithmetic_as_candle() {
         "mean KL to f32 over {count} texts: fused {ours:.2e}, candle {theirs:.2e}, \
          difference {difference:.1e} ± {error:.1e}"
     );
-    assert!(difference <= if full { 0.0 } else { error }, "{difference} ± {error}");
+    assert!(difference <= if full { 0.0 } else { 2.0 * error }, "{difference} ± {error}");
 }
 
 /// KL(p‖q) of two rows of logits.
