@@ -274,7 +274,7 @@ resources:
   args:
     - |
       cd /models
-      right() { echo "$SHA256  $1" | sha256sum -c -s 2>/dev/null; }
+      right() { echo "$SHA256  $1" | sha256sum -c >/dev/null 2>&1; }
       if [ -f "$MODEL" ] && right "$MODEL"; then echo "$MODEL is here"; exit 0; fi
       mkdir -p "$(dirname "$MODEL")"
       part="$MODEL.$HOSTNAME.part"
