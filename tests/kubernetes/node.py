@@ -3,9 +3,11 @@
 It is made for namespaces of its own (`run`): links, packet filters and mounts go with the first process in them.
 """
 
+import functools
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 
 from cluster import Cluster
@@ -32,6 +34,16 @@ COREFILE = """.:53 {
 
 class Node(Cluster):
     """The API server's two processes and the node's seven."""
+
+    # Test cases share one: it takes a while to be ready, and there is room for one on a machine.
+    @classmethod
+    @functools.cache
+    def only(cls):
+        """The node, ready."""
+        began = time.monotonic()
+        node = cls()
+        print(f"\nthe node was ready after {time.monotonic() - began:.0f} s", end="")
+        return node
 
     options = ("--advertise-address", ADDRESS)
 

@@ -9,65 +9,44 @@ import time
 import unittest
 
 from node import Node
-from release import (CHART, MODEL, PROMPTS, RELEASE, SERVICES, Answering, Load, Release, namespace, served, until,
-                     values, volume)
-
-# A rollout waits for drains, of which a verifier's may take two minutes.
-ROLLOUT = "9m"
+from release import MODEL, PROMPTS, SERVICES, Answering, Disturbed, Release, modest, namespace, served, until, volume
 
 
-class Installed(unittest.TestCase):
-    """One node, one release."""
+class Lifetime(Disturbed):
+    """Everything a release goes through."""
 
     @classmethod
     def setUpClass(cls):
-        began = time.monotonic()
-        cls.node = Node()
-        cls.addClassCleanup(cls.node.stop)
-        print(f"\nthe node was ready after {time.monotonic() - began:.0f} s", end="")
-        cls.release = Release(cls.node)
+        cls.node = Node.only()
+        cls.release = Release(cls.node, "demo", "inference")
         folder = cls.node.folder / "models"
         folder.mkdir()
-        for item in (namespace(), volume(folder)):
+        for item in (namespace("inference"), volume("models", folder)):
             cls.node.kubectl("apply", "--filename", "-", stdin=json.dumps(item))
         address = cls.enterClassContext(served(MODEL.parent))
         with open(MODEL, "rb") as file:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
-        cls.values = values(f"{address}/{MODEL.name}", checksum)
+        cls.values = modest()
+        cls.values["targetVerifier"]["model"] |= {
+            "volume": {"size": "1Gi", "accessModes": ["ReadWriteMany"]},
+            "pull": {"enabled": True, "url": f"{address}/{MODEL.name}", "sha256": checksum, "image": "foretoken-test/curl:bookworm"}}
+        cls.values["draftWorker"]["model"] = {"ngramTable": "SmolLM2-135M-Instruct"}
 
     @classmethod
     def upgrade(cls, key, **changes):
-        """helm upgrade with some of a service's values changed from now on; waits until all is as asked for."""
+        """Some of a service's values are others from now on."""
         cls.values = {**cls.values, key: {**cls.values[key], **changes}}
-        cls.release.helm("upgrade", RELEASE, CHART, "--values", "-", "--wait", "--timeout", ROLLOUT, given=cls.values)
-
-    def restarts(self):
-        """How often the kubelet had to start a container again, by pod."""
-        return {pod["metadata"]["name"]: count for pod in self.release.pods()
-                if (count := sum(entry["restartCount"] for entry in pod["status"].get("containerStatuses", [])))}
-
-
-class Lifetime(Installed):
-    """Everything a release goes through."""
-
-    expected = {}
+        cls.release.roll_out("upgrade", cls.values)
 
     def test_1_it_comes_up_and_helm_test_generates_a_sentence(self):
         began = time.monotonic()
-        self.release.helm("install", RELEASE, CHART, "--values", "-", "--wait", "--timeout", "10m", given=self.values)
+        self.release.roll_out("install", self.values)
         print(f"\ninstalled in {time.monotonic() - began:.0f} s", end="")
-        self.assertEqual(self.restarts(), {})
-        said = self.release.helm("test", RELEASE, "--timeout", "3m")
+        self.assertEqual(self.release.restarts(), {})
+        said = self.release.helm("test", self.release.name, "--timeout", "3m")
         self.assertRegex(said, "Phase: +Succeeded")
         type(self).server = self.release.address()
-        for prompt in PROMPTS:
-            self.expected[prompt] = self.answer(prompt, "--draft-len", "0")["text"]
-            self.assertTrue(self.expected[prompt].strip())
-
-    def answer(self, prompt, *words, **more):
-        record, error = Answering(self.server, prompt, *words, **more).ended()
-        self.assertIsNotNone(record, error)
-        return record
+        self.expect()
 
     def test_2_drafts_are_used_and_the_answer_is_the_targets(self):
         until(lambda: self.answer(PROMPTS[0])["drafter"].startswith("ngram"), "drafts are used")
@@ -75,8 +54,8 @@ class Lifetime(Installed):
             self.assertEqual(self.answer(prompt)["text"], text)
 
     def disturbed(self, service, disturb, tokens=2000):
-        """An answer in whose middle `disturb(pod)` is done to a service's only pod: its record, what was said, the undisturbed text."""
-        until(lambda: self.settled() and len(self.release.ready(service)) == 1, f"one {service} is ready, and no other serves")
+        """An answer in whose middle `disturb` is done to a service's only pod: its record, what was said, the undisturbed text."""
+        until(lambda: self.release.settled() and len(self.release.ready(service)) == 1, f"one {service} serves, and no other")
         (pod,) = self.release.ready(service)
         whole = self.answer(PROMPTS[1], tokens=tokens)
         began = time.monotonic()
@@ -97,7 +76,7 @@ class Lifetime(Installed):
         (entry,) = self.release.pod(pod)["status"]["containerStatuses"]
         killed = self.node.ctr("tasks", "kill", "--signal", "SIGKILL", entry["containerID"].removeprefix("containerd://"))
         self.assertEqual(killed.returncode, 0, killed.stderr)
-        until(lambda: self.restarts().get(pod), f"{pod} is started again")
+        until(lambda: self.release.restarts().get(pod), f"{pod} is started again")
 
     def test_3_a_draft_worker_deleted_or_killed_mid_stream_is_not_missed(self):
         for disturb in (self.delete, self.kill):
@@ -117,25 +96,6 @@ class Lifetime(Installed):
         self.assertIn("VERIFIER_LOST", error)
         until(lambda: len(self.release.ready("orchestrator")) == 2, "both orchestrators are ready")
         self.assertEqual(self.answer(PROMPTS[1])["text"], self.expected[PROMPTS[1]])
-
-    def under_load(self, change):
-        """No request fails while `change()` is done and for a moment after it, and every answer is the undisturbed one."""
-        with Load(self.server) as load:
-            until(lambda: len(load.answers) >= 2, "the load is answered")
-            began = time.monotonic()
-            change()
-            took, answered = time.monotonic() - began, len(load.answers)
-            # Whoever was told to go may still be draining.
-            until(lambda: self.settled() and len(load.answers) >= answered + 4, "pods that were to go have gone")
-        print(f"\n{took:.0f} s, {len(load.answers)} answers", end="")
-        self.assertEqual(load.failures, [], self.release.told())
-        for prompt, text in load.answers:
-            self.assertEqual(text, self.expected[prompt])
-
-    def settled(self):
-        """Whether no pod is on its way out."""
-        items = json.loads(self.release.kubectl("get", "pods", "--output", "json").stdout)["items"]
-        return not [item for item in items if "deletionTimestamp" in item["metadata"]]
 
     def test_6_each_service_is_upgraded_under_load(self):
         for key, service in SERVICES.items():
@@ -158,14 +118,14 @@ class Lifetime(Installed):
         self.under_load(there_and_back)
 
     def test_9_it_goes_and_leaves_its_models_only(self):
-        self.release.helm("uninstall", RELEASE, "--wait", "--timeout", ROLLOUT)
+        self.release.helm("uninstall", self.release.name, "--wait", "--timeout", "9m")
         kinds = ("all,configmaps,secrets,serviceaccounts,networkpolicies,poddisruptionbudgets,horizontalpodautoscalers,"
                  "persistentvolumeclaims,endpointslices")
-        until(self.settled, "every pod has gone")
+        until(self.release.settled, "every pod has gone")
         left = self.release.kubectl("get", kinds, "--output", "name").stdout.split()
         # A model is slow to come by: the claim is kept. The first two are any namespace's.
         self.assertEqual(left, ["configmap/kube-root-ca.crt", "serviceaccount/default",
-                                f"persistentvolumeclaim/{RELEASE}-target-verifier-models"])
+                                f"persistentvolumeclaim/{self.release.name}-target-verifier-models"])
 
 
 if __name__ == "__main__":
