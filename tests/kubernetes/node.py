@@ -35,17 +35,17 @@ COREFILE = """.:53 {
 class Node(Cluster):
     """The API server's two processes and the node's seven."""
 
-    # Test cases share one: it takes a while to be ready, and there is room for one on a machine.
+    # Here no name leads to the node.
+    options = ("--advertise-address", ADDRESS, "--kubelet-preferred-address-types", "InternalIP")
+
     @classmethod
     @functools.cache
     def only(cls):
-        """The node, ready."""
+        """The node, ready. Test cases share it: there is room for one on a machine."""
         began = time.monotonic()
         node = cls()
         print(f"\nthe node was ready after {time.monotonic() - began:.0f} s", end="")
         return node
-
-    options = ("--advertise-address", ADDRESS)
 
     def __init__(self):
         super().__init__()

@@ -10,9 +10,10 @@ import shutil
 import subprocess
 import unittest
 
+from clients import PROMPTS, Answering, Disturbed
 from cluster import BIN
 from node import Node
-from release import MODEL, PROMPTS, ROOT, SERVICES, Answering, Disturbed, Release, modest, namespace, until, volume
+from release import MODEL, ROOT, SERVICES, Release, modest, namespace, until, volume
 
 # The name that the runbook's commands and the manifests' values have for all.
 NAME = "foretoken"

@@ -8,12 +8,15 @@ import json
 import time
 import unittest
 
+from clients import PROMPTS, Answering, Disturbed
 from node import Node
-from release import MODEL, PROMPTS, SERVICES, Answering, Disturbed, Release, modest, namespace, served, until, volume
+from release import MODEL, SERVICES, Release, modest, namespace, served, until, volume
 
 
 class Lifetime(Disturbed):
     """Everything a release goes through."""
+
+    expected = {}
 
     @classmethod
     def setUpClass(cls):
