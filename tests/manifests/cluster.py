@@ -26,6 +26,9 @@ def free_port():
 class Cluster:
     """Two processes and a folder; everything on loopback."""
 
+    # No controller runs here that would make the default service account.
+    options = ("--disable-admission-plugins", "ServiceAccount")
+
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="foretoken-cluster-"))
         self.processes = []
@@ -34,7 +37,7 @@ class Cluster:
         etcd = f"http://127.0.0.1:{clients}"
         self._run("etcd", "--data-dir", self.folder / "etcd", "--listen-client-urls", etcd, "--advertise-client-urls", etcd,
                   "--listen-peer-urls", f"http://127.0.0.1:{peers}")
-        key = self.folder / "service-accounts.key"
+        key = self.key = self.folder / "service-accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
         tokens = self.folder / "tokens.csv"
         tokens.write_text("admin,admin,admin,system:masters\n")
@@ -42,8 +45,7 @@ class Cluster:
                   "--cert-dir", self.folder / "certificates", "--service-cluster-ip-range", "10.0.0.0/24",
                   "--service-account-issuer", "https://kubernetes.default", "--service-account-key-file", key,
                   "--service-account-signing-key-file", key, "--token-auth-file", tokens, "--authorization-mode", "RBAC",
-                  # No controller runs here that would make the default service account.
-                  "--disable-admission-plugins", "ServiceAccount")
+                  *self.options)
         self._until(lambda: self.kubectl("get", "--raw", "/readyz", check=False).returncode == 0)
 
     def _run(self, name, *words):
@@ -51,6 +53,7 @@ class Cluster:
             self.processes.append(subprocess.Popen([tool(name), *map(str, words)], stdout=log, stderr=log))
 
     def _until(self, done, patience=300):
+        """Waits, and says what the processes said when one of them ends or patience does."""
         began = time.monotonic()
         while not done():
             for process in self.processes:

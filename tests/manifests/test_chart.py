@@ -209,6 +209,25 @@ class Chart(unittest.TestCase):
         self.assertIn("requiredDuringSchedulingIgnoredDuringExecution", required["podAffinity"])
         self.assertIn("nodeAffinity", required)
 
+    def test_pods_that_share_a_volume_of_one_node_are_drawn_together_and_others_spread(self):
+        for item, objects in self.each("Deployment"):
+            service = service_of(item)
+            claim = by_kind(objects, "PersistentVolumeClaim").get(f"{item['metadata']['name']}-models")
+            alone = claim is not None and claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+            spec = pod(item)
+            terms = spec.get("affinity", {}).get("podAffinity", {}).get("preferredDuringSchedulingIgnoredDuringExecution", [])
+            own = [term for term in terms if term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+                   and term["podAffinityTerm"]["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == service]
+            self.assertEqual(len(own), int(alone))
+            self.assertFalse(alone and "topologySpreadConstraints" in spec)
+
+    def test_a_verifier_serves_until_its_successor_is_known(self):
+        # An answer of DNS is kept for 30 s (kubeadm's records, a node's cache), and names are looked up every 5 s.
+        for item, _ in self.each(*WORKLOADS):
+            if service_of(item) == "target-verifier":
+                (container,) = pod(item)["containers"]
+                self.assertGreaterEqual(container["lifecycle"]["preStop"]["sleep"]["seconds"], 30 + 5)
+
     def test_the_test_pod_is_let_in(self):
         for case, objects in self.rendered.items():
             with self.subTest(case=case):

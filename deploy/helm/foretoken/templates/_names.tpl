@@ -73,6 +73,15 @@ seccompProfile:
 {{- end -}}
 {{- end -}}
 
+{{- /* Whether all pods of a component share one volume that one node can mount. */ -}}
+{{- define "foretoken.oneNode" -}}
+{{- $values := index .root.Values .key -}}
+{{- if and (include "foretoken.hasVolume" .) (eq (default "Deployment" $values.kind) "Deployment") -}}
+{{- $volume := $values.model.volume -}}
+{{- if and (eq $volume.type "create") (eq (join "," $volume.accessModes) "ReadWriteOnce") }}true{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* MiB for weights and KV cache: as told, else 85 % of the container's limit, else nothing. */ -}}
 {{- define "foretoken.memoryMiB" -}}
 {{- $values := index .root.Values .key -}}

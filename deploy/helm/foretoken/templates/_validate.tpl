@@ -31,7 +31,7 @@
 {{- if and $model.pull.enabled (or (not $model.pull.url) (not $model.pull.sha256)) -}}
 {{- fail (printf "%s.model.pull is enabled: give its url and its sha256" $key) -}}
 {{- end -}}
-{{- if and (eq $volume.type "create") (eq $values.kind "Deployment") (or (gt (int $values.replicas) 1) $values.autoscaling.enabled $values.keda.enabled) (eq (join "," $volume.accessModes) "ReadWriteOnce") -}}
+{{- if and (include "foretoken.oneNode" (dict "root" $ "key" $key)) (or (gt (int $values.replicas) 1) $values.autoscaling.enabled $values.keda.enabled) -}}
 {{- fail (printf "%s has more than one replica and one ReadWriteOnce volume, which one node can mount: set %s.kind to StatefulSet for a volume each, or accessModes to [ReadWriteMany]" $key $key) -}}
 {{- end -}}
 {{- end -}}

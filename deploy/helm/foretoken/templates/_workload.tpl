@@ -87,7 +87,7 @@ spec:
       {{- with include "foretoken.affinity" . | trim }}
       {{- . | trim | nindent 6 }}
       {{- end }}
-      {{- if and $values.spread.enabled $values.spread.topologyKeys }}
+      {{- if and $values.spread.enabled $values.spread.topologyKeys (not (include "foretoken.oneNode" .)) }}
       topologySpreadConstraints:
         {{- range $values.spread.topologyKeys }}
         - maxSkew: 1
@@ -228,10 +228,20 @@ spec:
 {{- toYaml $resources -}}
 {{- end -}}
 
-{{- /* What the values say, and closeness to the verifiers. */ -}}
+{{- /*
+What the values say, closeness to the verifiers, and where one node has the volume closeness to one's own: an upgrade's new pod could
+not mount it elsewhere while the old one is there.
+*/ -}}
 {{- define "foretoken.affinity" -}}
 {{- $values := index .root.Values .key -}}
 {{- $affinity := deepCopy (default dict $values.affinity) -}}
+{{- if include "foretoken.oneNode" . -}}
+{{- $key := "preferredDuringSchedulingIgnoredDuringExecution" -}}
+{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (include "foretoken.selector" . | fromYaml)) -}}
+{{- $pods := default dict $affinity.podAffinity -}}
+{{- $_ := set $pods $key (append (default list (index $pods $key)) (dict "weight" 100 "podAffinityTerm" $term)) -}}
+{{- $_ := set $affinity "podAffinity" $pods -}}
+{{- end -}}
 {{- $near := default (dict "mode" "off") $values.nearVerifiers -}}
 {{- if ne $near.mode "off" -}}
 {{- $selector := include "foretoken.selector" (dict "root" .root "component" "target-verifier") | fromYaml -}}
@@ -274,7 +284,7 @@ resources:
   args:
     - |
       cd /models
-      right() { echo "$SHA256  $1" | sha256sum -c -s 2>/dev/null; }
+      right() { echo "$SHA256  $1" | sha256sum -c >/dev/null 2>&1; }
       if [ -f "$MODEL" ] && right "$MODEL"; then echo "$MODEL is here"; exit 0; fi
       mkdir -p "$(dirname "$MODEL")"
       part="$MODEL.$HOSTNAME.part"
