@@ -62,7 +62,9 @@ def generating(prompt, *args, tokens=32, network="clients", options=()):
 
 
 def generate(prompt, *args, **more):
-    """The record of one answer."""
+    """The record of one answer; that of a failed one tells why."""
     out, error = generating(prompt, *args, **more).communicate(timeout=PATIENCE)
     assert out, error
-    return json.loads(out)
+    record = json.loads(out)
+    assert "error" not in record, record["error"]["message"]
+    return record

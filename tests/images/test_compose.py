@@ -103,7 +103,7 @@ class Encrypted(Compose):
         self.compose("up", "--detach", "--no-build")
         until(lambda: self.healthy("orchestrator") == 1, "the orchestrator is healthy")
         self.assertTrue(self.answered()["text"].strip())
-        with self.assertRaisesRegex(AssertionError, "API key"):
+        with self.assertRaisesRegex(AssertionError, "asks for an API key"):
             self.answered(key="")
         with self.assertRaisesRegex(AssertionError, "cannot use the server"):
             self.answered(authority="")
