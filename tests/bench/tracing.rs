@@ -15,9 +15,10 @@
 //!
 //! * Arms take turns of two answers, in an order that turns too, so that a busy machine disturbs all alike: how fast the
 //!   memory is changes within seconds. Only the second answer is measured: after another process's turn the first takes
-//!   longer, and no order is fair to arms of which two share a process. What is exported is so behind its answers. So the exporter's threads count for the
-//!   sampled arm whenever they run, and so does all that happens while a round waits for their end; only what the threads
-//!   of the connections do for an export during a round falls to whose turn it is. The collector's own time is not counted.
+//!   longer, and no order is fair to arms of which two share a process.
+//! * What is exported is so behind its answers. So the exporter's threads count for the sampled arm whenever they run, and
+//!   so does all that happens while a round waits for their end; only what the threads of the connections do for an export
+//!   during a round falls to whose turn it is. The collector's own time is not counted.
 //! * The verifier has one thread: several wait for each other by spinning, which costs more or less by chance.
 //!
 //! A quiet machine gives a narrow bound.
