@@ -112,7 +112,8 @@ fn distances<C: Codes, X: Scales>(tile: Tile<'_>, at: usize, ahead: usize) -> [u
     let (count, units) = units::<C, X>(tile, ahead);
     let tiles = units / count + usize::from(at + units % count >= count);
     let units = units.wrapping_sub(tiles * count);
-    [C::BYTES * X::BLOCKS, X::BYTES].map(|unit| (tiles * tile.bytes).wrapping_add(units.wrapping_mul(unit)))
+    let bytes = |unit| (tiles * tile.bytes).wrapping_add(units.wrapping_mul(unit));
+    [bytes(C::BYTES * X::BLOCKS), bytes(X::BYTES)]
 }
 
 #[cfg(test)]

@@ -17,14 +17,15 @@ pub(super) fn quantised<S: Simd, C: Codes, X: Scales, const ZERO: u32, const M: 
     later: Later,
 ) -> [S::F; M] {
     let mut outputs = [s.splat(0.0); M];
-    let rows = blocks.as_chunks::<M>().0.chunks_exact(X::BLOCKS);
-    let units =
-        tile.codes.chunks_exact(C::BYTES * X::BLOCKS).zip(tile.scales.chunks_exact(X::BYTES)).zip(rows);
+    let rows = blocks.as_chunks::<M>().0;
+    let bytes = C::BYTES * X::BLOCKS;
     let turns = Turns::new::<S, C, X>();
-    for (at, ((codes, unit), rows)) in units.enumerate() {
+    for at in 0..tile.codes.len() / bytes {
+        let (codes, unit) = (&tile.codes[at * bytes..][..bytes], &tile.scales[at * X::BYTES..][..X::BYTES]);
+        let rows = &rows[at * X::BLOCKS..][..X::BLOCKS];
         let [codes_later, scales_later] = later.distances_of::<C, X>(tile, at);
         let opened = X::open(s, unit);
-        scales_later.ask(s, &unit[..X::BYTES]);
+        scales_later.ask(s, unit);
         for index in 0..X::BLOCKS {
             let (codes, row) = (&codes[index * C::BYTES..][..C::BYTES], &rows[index]);
             codes_later.ask(s, codes);
@@ -109,7 +110,10 @@ fn products<S: Simd, C: Codes, X: Scales, const ZERO: u32, const M: usize>(
         }
     }
     for first in pairs.step_by(turns.step) {
-        let mut grown = sums.map(|sums| s.begin(sums));
+        let mut grown = [s.begin(sums[0]); M];
+        for i in 1..M {
+            grown[i] = s.begin(sums[i]);
+        }
         for turn in 0..turns.count {
             // Within the block whatever the count: an index that could fail would tell how often the loop runs at most.
             let z = (first + turn) % (BLOCK / 8);

@@ -3,7 +3,7 @@
 #![allow(clippy::undocumented_unsafe_blocks, reason = "one argument holds for all, given at the token")]
 
 use super::avx512::{max8, sum8, sum8_i};
-use super::{Kernel, LANES, Simd};
+use super::{Kernel, LANES, Simd, word};
 use std::arch::x86_64::*;
 
 /// Proof that the machine has AVX2, FMA and F16C, and AVX-VNNI where `VNNI`.
@@ -121,7 +121,9 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             let count = _mm256_set1_epi32(count.min(LANES) as i32);
             let low = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
             let index = [low, _mm256_add_epi32(low, _mm256_set1_epi32(8))];
-            let mask = index.map(|i| _mm256_castsi256_ps(_mm256_cmpgt_epi32(count, i)));
+            let count = [count; 2];
+            let mask = both!(_mm256_cmpgt_epi32(count, index));
+            let mask = both!(_mm256_castsi256_ps(mask));
             both!(_mm256_blendv_ps(b, a, mask))
         }
     }
@@ -240,9 +242,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
     #[inline(always)]
     fn dot(self, sums: Self::Sums, weights: Self::B, x: &[i8; 4]) -> Self::Sums {
-        let x = i32::from_le_bytes(x.map(i8::cast_unsigned));
         unsafe {
-            let x = [_mm256_set1_epi32(x); 2];
+            let x = [_mm256_set1_epi32(word(x)); 2];
             if VNNI {
                 return both!(_mm256_dpbusd_avx_epi32(sums, weights, x));
             }
@@ -266,11 +267,11 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         if VNNI {
             return self.dot(sums, weights, x);
         }
-        let x = i32::from_le_bytes(x.map(i8::cast_unsigned));
         unsafe {
             // Signs go over to `x`, so that a pair is at most 2 · 128 · 127, below 2^15.
-            let signed = weights.map(|w| _mm256_xor_si256(w, _mm256_set1_epi8(-128)));
-            let x = [_mm256_set1_epi32(x); 2];
+            let flip = [_mm256_set1_epi8(-128); 2];
+            let signed = both!(_mm256_xor_si256(weights, flip));
+            let x = [_mm256_set1_epi32(word(x)); 2];
             let (size, x) = (both!(_mm256_abs_epi8(signed)), both!(_mm256_sign_epi8(x, signed)));
             let (pairs, ones) = (both!(_mm256_maddubs_epi16(size, x)), [_mm256_set1_epi16(1); 2]);
             let quads = both!(_mm256_madd_epi16(pairs, ones));

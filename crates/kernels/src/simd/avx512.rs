@@ -7,7 +7,7 @@
 
 #![allow(clippy::undocumented_unsafe_blocks, reason = "one argument holds for all, given at the token")]
 
-use super::{Kernel, LANES, Simd};
+use super::{Kernel, LANES, Simd, word};
 use std::arch::x86_64::*;
 
 /// Proof that the machine has AVX-512 F, BW, DQ, VL, VNNI, and FMA and F16C before them.
@@ -220,8 +220,7 @@ impl Simd for Avx512 {
     }
     #[inline(always)]
     fn dot(self, sums: Self::Sums, weights: Self::B, x: &[i8; 4]) -> Self::Sums {
-        let x = i32::from_le_bytes(x.map(i8::cast_unsigned));
-        unsafe { _mm512_dpbusd_epi32(sums, weights, _mm512_set1_epi32(x)) }
+        unsafe { _mm512_dpbusd_epi32(sums, weights, _mm512_set1_epi32(word(x))) }
     }
     #[inline(always)]
     fn end(self, _began: Self::I, sums: Self::Sums) -> Self::I {

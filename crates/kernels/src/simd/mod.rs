@@ -110,6 +110,17 @@ pub(crate) trait Kernel {
     fn run<S: Simd>(self, s: S) -> Self::Output;
 }
 
+/// Four bytes as the one word that instructions spread over all lanes.
+///
+/// Spelt out: what innermost loops call must be inlined whatever the build's settings, and the closure of an array's
+/// `map` is a function of the library that a build in many units without optimisation over them leaves where it is.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[inline(always)]
+fn word(bytes: &[i8; 4]) -> i32 {
+    let [a, b, c, d] = *bytes;
+    i32::from_le_bytes([a.cast_unsigned(), b.cast_unsigned(), c.cast_unsigned(), d.cast_unsigned()])
+}
+
 /// Loads up to sixteen numbers, zeros behind them.
 #[inline(always)]
 pub(crate) fn load_part<S: Simd>(s: S, from: &[f32]) -> S::F {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::undocumented_unsafe_blocks, reason = "one argument holds for all, given at the token")]
 
-use super::{Kernel, LANES, Simd};
+use super::{Kernel, LANES, Simd, word};
 use std::arch::aarch64::*;
 use std::arch::asm;
 use std::arch::is_aarch64_feature_detected;
@@ -37,6 +37,16 @@ macro_rules! all {
     ($op:ident($($v:expr),+)) => {
         [$op($($v[0]),+), $op($($v[1]),+), $op($($v[2]),+), $op($($v[3]),+)]
     };
+}
+
+/// Words of 16 bits shifted to the left by `count`, which may be negative.
+#[inline(always)]
+unsafe fn shifted(bytes: [uint8x16_t; 4], count: int16x8_t) -> [uint8x16_t; 4] {
+    unsafe {
+        let (words, count) = (all!(vreinterpretq_u16_u8(bytes)), [count; 4]);
+        let words = all!(vshlq_u16(words, count));
+        all!(vreinterpretq_u8_u16(words))
+    }
 }
 
 /// `sums + weights · x`, four signed bytes a lane; the intrinsic for it is not stable yet.
@@ -124,7 +134,7 @@ impl Simd for Neon {
         let one = |n| unsafe {
             vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtnq_s32_f32(n), vdupq_n_s32(127))))
         };
-        n.map(one)
+        [one(n[0]), one(n[1]), one(n[2]), one(n[3])]
     }
     #[inline(always)]
     fn first(self, count: usize, a: Self::F, b: Self::F) -> Self::F {
@@ -237,13 +247,11 @@ impl Simd for Neon {
     }
     #[inline(always)]
     fn shr<const N: u32>(self, a: Self::B) -> Self::B {
-        a.map(|a| unsafe {
-            vreinterpretq_u8_u16(vshlq_u16(vreinterpretq_u16_u8(a), vdupq_n_s16(-(N as i16))))
-        })
+        unsafe { shifted(a, vdupq_n_s16(-(N as i16))) }
     }
     #[inline(always)]
     fn shl<const N: u32>(self, a: Self::B) -> Self::B {
-        a.map(|a| unsafe { vreinterpretq_u8_u16(vshlq_u16(vreinterpretq_u16_u8(a), vdupq_n_s16(N as i16))) })
+        unsafe { shifted(a, vdupq_n_s16(N as i16)) }
     }
     #[inline(always)]
     fn dots(_most: u8) -> usize {
@@ -255,9 +263,8 @@ impl Simd for Neon {
     }
     #[inline(always)]
     fn dot(self, sums: Self::Sums, weights: Self::B, x: &[i8; 4]) -> Self::Sums {
-        let x = i32::from_le_bytes(x.map(i8::cast_unsigned));
         unsafe {
-            let x = vreinterpretq_s8_s32(vdupq_n_s32(x));
+            let x = vreinterpretq_s8_s32(vdupq_n_s32(word(x)));
             let w = all!(vreinterpretq_s8_u8(weights));
             [sdot(sums[0], w[0], x), sdot(sums[1], w[1], x), sdot(sums[2], w[2], x), sdot(sums[3], w[3], x)]
         }
@@ -269,7 +276,10 @@ impl Simd for Neon {
     #[inline(always)]
     fn dot_biased(self, sums: Self::I, weights: Self::B, x: &[i8; 4]) -> Self::I {
         // Less 128, the bytes are signed ones: the product needs no correction.
-        let signed = weights.map(|w| unsafe { veorq_u8(w, vdupq_n_u8(128)) });
+        let signed = unsafe {
+            let flip = [vdupq_n_u8(128); 4];
+            all!(veorq_u8(weights, flip))
+        };
         self.dot(sums, signed, x)
     }
     #[inline(always)]
