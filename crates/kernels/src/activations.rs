@@ -44,7 +44,7 @@ pub(crate) struct Chunk {
 }
 
 /// Cuts `rows` into as few chunks of at most `most` rows as there can be, of equal size or nearly so.
-pub(crate) fn chunks(rows: usize, most: usize) -> impl Iterator<Item = Chunk> {
+pub(crate) fn chunks(rows: usize, most: usize) -> impl Iterator<Item = Chunk> + Clone {
     let count = rows.div_ceil(most);
     (0..count).map(move |index| chunk(rows, count, index))
 }
@@ -210,10 +210,7 @@ fn quantise<S: Simd>(s: S, values: &[f32; BLOCK], block: &mut ActivationBlock) {
     let largest = s.greatest(s.max(s.abs(a), s.abs(b)));
     let inverse = s.splat(if largest > 0.0 { 127.0 / largest } else { 0.0 });
     let (a, b) = (s.to_int(s.mul(a, inverse)), s.to_int(s.mul(b, inverse)));
-    let codes = block.codes.as_chunks_mut::<LANES>().0;
-    s.store_i8(a, &mut codes[0]);
-    s.store_i8(b, &mut codes[1]);
-    let sums = [s.sum_i(a), s.sum_i(b)];
+    let sums = s.store_codes(a, b, &mut block.codes);
     block.scale = largest / 127.0;
     block.weighted_sum = block.scale * (sums[0] + sums[1]) as f32;
     block.negated_sums = [-sums[0], -sums[1]];

@@ -1,14 +1,14 @@
 //! Zeroed memory on cache-line bounds, in large pages where the system gives them.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use crate::region::{self, LINE, Region};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
-/// Bytes of a cache line, and of the widest load.
-const LINE: usize = 64;
-/// From this size on, a buffer begins on a large page's bound: fewer misses of the address cache.
-const LARGE_PAGE: usize = 2 << 20;
+/// From this size on, a buffer is part of a region: below it, its small pages are few.
+const LARGE: usize = 32 << 10;
 
 /// Numbers of which every bit pattern is valid, zero included.
 ///
@@ -26,6 +26,8 @@ unsafe impl Plain for f32 {}
 pub(crate) struct Buffer<T: Plain> {
     start: NonNull<T>,
     len: usize,
+    /// What it is part of, where it has no memory of its own.
+    region: Option<Arc<Region>>,
 }
 
 // SAFETY: the buffer owns its memory as a `Vec` does, and `T` may be sent.
@@ -37,22 +39,19 @@ impl<T: Plain> Buffer<T> {
     /// `len` zeros.
     pub(crate) fn zeroed(len: usize) -> Self {
         let layout = Self::layout(len);
+        if layout.size() >= LARGE {
+            let (memory, region) = region::take(layout.size());
+            // SAFETY: as many bytes were taken.
+            unsafe { memory.as_ptr().write_bytes(0, layout.size()) };
+            return Self { start: memory.cast(), len, region: Some(region) };
+        }
         if layout.size() == 0 {
-            return Self { start: NonNull::dangling(), len };
+            return Self { start: NonNull::dangling(), len, region: None };
         }
         // SAFETY: the layout's size is not zero.
-        let memory = unsafe { alloc(layout) };
+        let memory = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(memory.cast::<T>()) else { handle_alloc_error(layout) };
-        // Before the first write, which decides what kind of page it gets.
-        #[cfg(all(target_os = "linux", not(miri)))]
-        if layout.align() == LARGE_PAGE {
-            // SAFETY: the range is memory of ours that begins on a page's bound; the advice changes
-            // nothing that a program can see, and its failure leaves small pages.
-            unsafe { libc::madvise(memory.cast(), layout.size(), libc::MADV_HUGEPAGE) };
-        }
-        // SAFETY: as many bytes were allocated.
-        unsafe { memory.write_bytes(0, layout.size()) };
-        Self { start, len }
+        Self { start, len, region: None }
     }
 
     /// How many values there are, told without touching them: other threads may be writing some.
@@ -68,10 +67,7 @@ impl<T: Plain> Buffer<T> {
     /// Where the length overflows, as `Vec` would.
     #[allow(clippy::expect_used, reason = "lengths come from tensors that were read into memory before")]
     fn layout(len: usize) -> Layout {
-        let layout = Layout::array::<T>(len).and_then(|layout| {
-            let align = if layout.size() >= LARGE_PAGE { LARGE_PAGE } else { LINE };
-            layout.align_to(align)
-        });
+        let layout = Layout::array::<T>(len).and_then(|layout| layout.align_to(LINE));
         layout.expect("a buffer larger than the address space")
     }
 }
@@ -79,8 +75,8 @@ impl<T: Plain> Buffer<T> {
 impl<T: Plain> Drop for Buffer<T> {
     fn drop(&mut self) {
         let layout = Self::layout(self.len);
-        if layout.size() > 0 {
-            // SAFETY: the memory came from `alloc` with this very layout.
+        if layout.size() > 0 && self.region.is_none() {
+            // SAFETY: the memory came from `alloc_zeroed` with this very layout.
             unsafe { dealloc(self.start.as_ptr().cast(), layout) };
         }
     }
@@ -113,7 +109,7 @@ mod tests {
 
     #[test]
     fn buffers_are_zero_aligned_and_writable() {
-        for len in [0, 1, 63, 4096, if cfg!(miri) { 5 } else { LARGE_PAGE }] {
+        for len in [0, 1, 63, 4096, LARGE] {
             let mut buffer = Buffer::<f32>::zeroed(len);
             assert_eq!(buffer.len(), len);
             assert!(buffer.as_ptr().addr().is_multiple_of(LINE) || len == 0);

@@ -20,6 +20,7 @@ mod norm;
 mod pack;
 mod placement;
 mod pool;
+mod region;
 mod rope;
 mod shared;
 mod simd;

@@ -19,13 +19,14 @@ impl Kernel for RmsNorm<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let scale = s.splat(inverse_rms(s, self.x, self.eps));
-        let parts = self.x.chunks(LANES).zip(self.weight.chunks(LANES)).zip(self.out.chunks_mut(LANES));
-        for ((x, weight), out) in parts {
-            let mut value = s.mul(s.mul(load_part(s, x), scale), load_part(s, weight));
-            if self.add {
-                value = s.add(load_part(s, out), value);
-            }
-            store_part(s, value, out);
+        let mut at = 0;
+        while at < self.x.len() {
+            let part = at..(at + LANES).min(self.x.len());
+            let (x, weight) = (load_part(s, &self.x[part.clone()]), load_part(s, &self.weight[part.clone()]));
+            let out = &mut self.out[part];
+            let value = s.mul(s.mul(x, scale), weight);
+            store_part(s, if self.add { s.add(load_part(s, out), value) } else { value }, out);
+            at += LANES;
         }
     }
 }

@@ -9,7 +9,8 @@ use std::any::Any;
 use std::fmt;
 use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -45,29 +46,31 @@ pub struct Part<'a> {
 struct Shared {
     threads: u32,
     placement: Placement,
-    /// Where the caller of the job is, for [`Placement`].
-    caller: AtomicU32,
-    /// Counts jobs; a change starts one.
-    started: Signal,
-    /// Counts jobs that all workers have left.
+    start: Start,
+    /// Counts workers that have left a job.
     finished: Signal,
     /// Counts barriers passed.
     passed: Signal,
-    /// Workers still in the job.
-    running: AtomicU32,
     /// Threads that have reached the barrier.
     arrived: AtomicU32,
     /// Set when a thread panicked in the job: others must not wait for it.
     failed: AtomicBool,
     stopping: AtomicBool,
-    job: Mutex<Option<Job>>,
 }
 
-/// The job's closure, its lifetime erased.
-#[derive(Clone, Copy)]
-struct Job(*const (dyn Fn(Part<'_>) + Sync));
-// SAFETY: the closure is `Sync`, and `Pool::run` keeps it alive until every worker has left it.
-unsafe impl Send for Job {}
+/// A job's closure, its lifetime erased.
+type Job = &'static (dyn Fn(Part<'_>) + Sync);
+
+/// What the caller of a job tells the workers, in the line of the cache that they look at: it comes with the signal.
+#[repr(align(128))]
+struct Start {
+    /// Counts jobs; a change starts one.
+    signal: Signal,
+    /// The job, null if there has been none. It points to the stack of [`Pool::run`].
+    job: AtomicPtr<Job>,
+    /// Where the caller is, for [`Placement`].
+    caller: AtomicU32,
+}
 
 impl Pool {
     /// A pool of `threads`, the caller's among them.
@@ -79,15 +82,16 @@ impl Pool {
         let shared = Arc::new(Shared {
             threads: threads as u32,
             placement: Placement::new(threads),
-            caller: AtomicU32::new(ANYWHERE),
-            started: Signal::default(),
+            start: Start {
+                signal: Signal::default(),
+                job: AtomicPtr::new(ptr::null_mut()),
+                caller: AtomicU32::new(ANYWHERE),
+            },
             finished: Signal::default(),
             passed: Signal::default(),
-            running: AtomicU32::new(0),
             arrived: AtomicU32::new(0),
             failed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            job: Mutex::new(None),
         });
         let mut pool = Self { shared, workers: Vec::new() };
         for index in 1..threads {
@@ -117,14 +121,13 @@ impl Pool {
         let job: &(dyn Fn(Part<'_>) + Sync) = &job;
         // SAFETY: only the lifetime changes; this function does not return, nor unwind, before
         // `finished` tells that no worker will use the closure again.
-        let erased: &'static (dyn Fn(Part<'_>) + Sync) = unsafe { std::mem::transmute(job) };
-        *shared.job.lock().unwrap_or_else(PoisonError::into_inner) = Some(Job(erased));
-        shared.running.store(self.workers.len() as u32, Ordering::Relaxed);
-        shared.caller.store(shared.placement.caller(), Ordering::Relaxed);
-        let finished = shared.finished.now();
-        shared.started.advance();
+        let mut erased: Job = unsafe { std::mem::transmute(job) };
+        shared.start.job.store(&raw mut erased, Ordering::Relaxed);
+        shared.start.caller.store(shared.placement.caller(), Ordering::Relaxed);
+        let finished = shared.finished.now().wrapping_add(self.workers.len() as u32);
+        shared.start.signal.advance();
         let own = shared.attempt(job, part);
-        shared.finished.wait_beyond(finished, || false);
+        shared.finished.wait(|value| value == finished);
         if shared.failed.swap(false, Ordering::Relaxed) {
             // Threads that were waiting at a barrier when another panicked have left it uncounted.
             shared.arrived.store(0, Ordering::Relaxed);
@@ -139,7 +142,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
-        self.shared.started.advance();
+        self.shared.start.signal.advance();
         for worker in self.workers.drain(..) {
             // A worker's panics are caught and told where the job was run.
             let _ = worker.join();
@@ -174,7 +177,7 @@ impl Part<'_> {
             shared.arrived.store(0, Ordering::Relaxed);
             shared.passed.advance();
         } else {
-            shared.passed.wait_beyond(passed, || shared.failed.load(Ordering::Relaxed));
+            shared.passed.wait(|value| value != passed || shared.failed.load(Ordering::Relaxed));
             assert!(!shared.failed.load(Ordering::Relaxed), "another thread of the job panicked");
         }
     }
@@ -191,21 +194,17 @@ impl Shared {
     fn work(&self, index: usize) {
         let (mut seen, mut place) = (0, ANYWHERE);
         loop {
-            seen = self.started.wait_beyond(seen, || false);
+            seen = self.start.signal.wait(|value| value != seen);
             if self.stopping.load(Ordering::Relaxed) {
                 return;
             }
-            self.placement.settle(index, self.caller.load(Ordering::Relaxed), &mut place);
-            let job = *self.job.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(Job(job)) = job {
-                // SAFETY: the pointer came from a live reference, and `run` waits for `finished`.
-                let job = unsafe { &*job };
+            self.placement.settle(index, self.start.caller.load(Ordering::Relaxed), &mut place);
+            // SAFETY: null, or what `run` stored before the signal, and it waits for `finished`.
+            if let Some(job) = unsafe { self.start.job.load(Ordering::Relaxed).as_ref() } {
                 // The panic's own message was printed on this thread; `run` tells its caller.
                 let _ = self.attempt(job, Part { index, count: self.threads as usize, shared: self });
             }
-            if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
-                self.finished.advance();
-            }
+            self.finished.advance();
         }
     }
 
@@ -250,12 +249,12 @@ impl Signal {
         }
     }
 
-    /// Waits for a value other than `seen`, or for `given_up`; returns the value.
-    fn wait_beyond(&self, seen: u32, given_up: impl Fn() -> bool) -> u32 {
+    /// Waits for a value that is `wanted`, and returns it.
+    fn wait(&self, wanted: impl Fn(u32) -> bool) -> u32 {
         let mut yielding: Option<(Instant, Instant)> = None;
         for attempt in 0.. {
             let value = self.now();
-            if value != seen || given_up() {
+            if wanted(value) {
                 return value;
             }
             if attempt < SPINS {
@@ -274,7 +273,7 @@ impl Signal {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let value = loop {
             let value = self.value.load(Ordering::SeqCst);
-            if value != seen || given_up() {
+            if wanted(value) {
                 break value;
             }
             guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);

@@ -60,12 +60,15 @@ impl Angles {
 /// Rotates the first `2 * cos.len()` components of a head.
 #[inline(always)]
 pub(crate) fn rotate<S: Simd>(s: S, head: &mut [f32], cos: &[f32], sin: &[f32]) {
-    let (first, rest) = head.split_at_mut(cos.len());
-    let pairs = first.chunks_mut(LANES).zip(rest[..cos.len()].chunks_mut(LANES));
-    for ((a, b), (cos, sin)) in pairs.zip(cos.chunks(LANES).zip(sin.chunks(LANES))) {
-        let (x, y) = (load_part(s, a), load_part(s, b));
-        let (cos, sin) = (load_part(s, cos), load_part(s, sin));
-        store_part(s, s.sub(s.mul(x, cos), s.mul(y, sin)), a);
-        store_part(s, s.add(s.mul(x, sin), s.mul(y, cos)), b);
+    let pairs = cos.len();
+    let (first, rest) = head.split_at_mut(pairs);
+    let mut at = 0;
+    while at < pairs {
+        let part = at..(at + LANES).min(pairs);
+        let (x, y) = (load_part(s, &first[part.clone()]), load_part(s, &rest[part.clone()]));
+        let (cos, sin) = (load_part(s, &cos[part.clone()]), load_part(s, &sin[part.clone()]));
+        store_part(s, s.sub(s.mul(x, cos), s.mul(y, sin)), &mut first[part.clone()]);
+        store_part(s, s.add(s.mul(x, sin), s.mul(y, cos)), &mut rest[part]);
+        at += LANES;
     }
 }

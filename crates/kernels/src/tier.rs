@@ -88,6 +88,19 @@ impl Tier {
         self.run(Columns)
     }
 
+    /// Queries that one load of keys or values is best used for.
+    pub(crate) fn queries(self) -> usize {
+        /// Asks a tier.
+        struct Queries;
+        impl Kernel for Queries {
+            type Output = usize;
+            fn run<S: Simd>(self, _: S) -> usize {
+                S::QUERIES
+            }
+        }
+        self.run(Queries)
+    }
+
     /// Runs `kernel`, compiled for the tier.
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {

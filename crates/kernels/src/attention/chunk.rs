@@ -64,11 +64,9 @@ pub(super) fn partial<S: Simd, E: Element, const Q: usize>(
     let longest = lens.iter().fold(0, |a, &b| a.max(b));
     // What no query sees is left out by whole pages, and the rest of it weighs nothing.
     let unseen = hidden.iter().fold(CHUNK, |a, &b| a.min(b)) / PAGE * PAGE;
-    let mut rows = scores.as_chunks_mut::<CHUNK>().0.iter_mut();
-    let scores: [&mut [f32; CHUNK]; Q] = std::array::from_fn(|_| match rows.next() {
-        Some(row) => row,
-        None => unreachable!("scratch for every query"),
-    });
+    let Some(scores) = scores.as_chunks_mut::<CHUNK>().0.first_chunk_mut::<Q>() else {
+        unreachable!("scratch for every query")
+    };
     let pages = longest.div_ceil(PAGE);
     let page = |index: usize| source.cache.page(source.slot, start + index * PAGE);
     // SAFETY: behind the barrier nobody writes to the cache.
@@ -91,16 +89,22 @@ pub(super) fn partial<S: Simd, E: Element, const Q: usize>(
     for i in 0..Q {
         if queries.meets(i, chunk) {
             let head = &mut partials[i * state..i * state + 2 * LANES];
-            weigh(s, scores[i], hidden[i]..lens[i], head.as_chunks_mut().0);
+            weigh(s, &mut scores[i], hidden[i]..lens[i], head.as_chunks_mut().0);
         }
     }
     let most = queries.visible.iter().fold(0, |a, &b| a.max(b));
-    // Behind the last values the next chunk's keys.
-    let beyond = if most > start + CHUNK { keys(page(CHUNK / PAGE)) } else { keys(page(0)) };
+    // Behind the last values the next chunk's keys, or those of the head that comes next.
+    let beyond = if most > start + CHUNK {
+        keys(page(CHUNK / PAGE))
+    } else {
+        let next = (source.head + 1) % source.cache.shape().heads;
+        // SAFETY: as above.
+        unsafe { source.cache.keys::<E>(page(0), source.layer, next) }
+    };
     let weigh = Weigh {
         source,
         start,
-        weights: &scores,
+        weights: scores,
         lens: &lens,
         unseen,
         shortest: lens.iter().fold(CHUNK, |a, &b| a.min(b)),
@@ -110,7 +114,7 @@ pub(super) fn partial<S: Simd, E: Element, const Q: usize>(
     let mut vector = 0;
     while vector < vectors {
         // As many sums as a tier has registers for.
-        if vectors - vector >= 4 && 4 * Q <= 2 * S::COLUMNS {
+        if vectors - vector >= 4 && 4 * Q <= 2 * S::QUERIES {
             weigh.values::<S, 4>(s, vector, partials);
             vector += 4;
         } else if vectors - vector >= 2 {
@@ -191,7 +195,7 @@ struct Weigh<'a, E, const Q: usize> {
     source: &'a Source<'a>,
     /// The chunk's first position.
     start: usize,
-    weights: &'a [&'a mut [f32; CHUNK]; Q],
+    weights: &'a [[f32; CHUNK]; Q],
     /// Positions of the chunk that each query sees, and those that all of them see.
     lens: &'a [usize; Q],
     shortest: usize,
@@ -219,18 +223,8 @@ impl<E: Element, const Q: usize> Weigh<'_, E, Q> {
         for from in (self.unseen..self.shortest).step_by(PAGE) {
             let count = (self.shortest - from).min(PAGE);
             let later = if from + PAGE < self.shortest { self.page(from + PAGE) } else { self.beyond };
-            let weights: [&[f32; PAGE]; Q] =
-                std::array::from_fn(|i| &self.weights[i].as_chunks::<PAGE>().0[from / PAGE]);
-            for (position, row) in self.page(from).chunks_exact(width).take(count).enumerate() {
-                let Some(row) = row[first..].first_chunk::<V>() else { break };
-                for v in 0..V {
-                    s.prefetch(later, (position * width + first + v) * size_of::<[E; LANES]>());
-                    let value = E::load(s, &row[v]);
-                    for i in 0..Q {
-                        sums[i][v] = s.fma(s.splat(weights[i][position % PAGE]), value, sums[i][v]);
-                    }
-                }
-            }
+            let rows = self.page(from).chunks_exact(width).take(count);
+            add_weighted(s, rows, first, self.weights, from, later, &mut sums);
         }
         for i in 0..Q {
             // What this query sees beyond the others, in the same order.
@@ -245,6 +239,48 @@ impl<E: Element, const Q: usize> Weigh<'_, E, Q> {
             for v in 0..V {
                 s.store(sums[i][v], &mut out[first + v]);
             }
+        }
+    }
+}
+
+/// Adds the `V` vectors of each row from the `first` on, times the weights of the positions `from` on, to `sums`;
+/// the same vectors of `later` are asked for meanwhile.
+///
+/// Meanwhile the sums are in variables of its own, one by one: the caller's array, which is indexed by what only the
+/// run tells, lies in memory, and each sum would go there and back.
+#[inline(always)]
+fn add_weighted<'a, S: Simd, E: Element, const Q: usize, const V: usize>(
+    s: S,
+    rows: impl Iterator<Item = &'a [[E; LANES]]>,
+    first: usize,
+    weights: &[[f32; CHUNK]; Q],
+    from: usize,
+    later: &[[E; LANES]],
+    kept: &mut [[S::F; V]; Q],
+) {
+    let mut sums = [[s.splat(0.0); V]; Q];
+    for i in 0..Q {
+        for v in 0..V {
+            sums[i][v] = kept[i][v];
+        }
+    }
+    for (position, row) in rows.enumerate() {
+        let Some(vectors) = row[first..].first_chunk::<V>() else { break };
+        let mut values = [s.splat(0.0); V];
+        for v in 0..V {
+            s.prefetch(later, (position * row.len() + first + v) * size_of::<[E; LANES]>());
+            values[v] = E::load(s, &vectors[v]);
+        }
+        for i in 0..Q {
+            let weight = s.splat(weights[i][(from + position) % CHUNK]);
+            for v in 0..V {
+                sums[i][v] = s.fma(weight, values[v], sums[i][v]);
+            }
+        }
+    }
+    for i in 0..Q {
+        for v in 0..V {
+            kept[i][v] = sums[i][v];
         }
     }
 }

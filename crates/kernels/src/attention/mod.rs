@@ -19,7 +19,7 @@ use crate::norm::rms_norm_in_place;
 use crate::pool::Part;
 use crate::rope::{Angles, rotate};
 use crate::shared::SharedMut;
-use crate::simd::{Kernel, LANES, Simd};
+use crate::simd::{Kernel, LANES, Simd, load_part, store_part};
 use crate::tier::Tier;
 use chunk::{Partial, Queries, finish, join};
 use std::marker::PhantomData;
@@ -28,7 +28,7 @@ use work::{Item, Work};
 /// Positions of a chunk; a whole number of pages.
 pub(crate) const CHUNK: usize = 256;
 /// Queries that share one load of keys and values, at most.
-pub(crate) const QUERIES: usize = 8;
+pub(crate) const QUERIES: usize = 12;
 /// Rows that the caller rotates and caches alone.
 const FEW_ROWS: usize = 2;
 /// What a key head and its values cost to enter, in query heads: keys go to a cache line each component.
@@ -106,7 +106,7 @@ impl Team {
         }
         let (tier, threads) = (self.tier(), self.threads());
         let cache = cache.share();
-        let work = Work::new(spans, &cache, attention, tier.columns().min(QUERIES));
+        let work = Work::new(spans, &cache, attention, tier.queries().min(QUERIES), threads);
         let state = Partial::floats(shape);
         let own = QUERIES * (shape.dim + CHUNK + 2 * state);
         let partials = work.partials();
@@ -179,6 +179,10 @@ impl Job<'_> {
             5 => tier.run(Meet::<E, 5> { job, item, scratch, kept }),
             6 => tier.run(Meet::<E, 6> { job, item, scratch, kept }),
             7 => tier.run(Meet::<E, 7> { job, item, scratch, kept }),
+            8 => tier.run(Meet::<E, 8> { job, item, scratch, kept }),
+            9 => tier.run(Meet::<E, 9> { job, item, scratch, kept }),
+            10 => tier.run(Meet::<E, 10> { job, item, scratch, kept }),
+            11 => tier.run(Meet::<E, 11> { job, item, scratch, kept }),
             _ => tier.run(Meet::<E, QUERIES> { job, item, scratch, kept }),
         }
     }
@@ -264,7 +268,7 @@ impl Kernel for Turn<'_> {
             // A query is scaled once, not each of its scores.
             let scale = s.splat(attention.scale);
             for part in head.chunks_mut(LANES) {
-                crate::simd::store_part(s, s.mul(crate::simd::load_part(s, part), scale), part);
+                store_part(s, s.mul(load_part(s, part), scale), part);
             }
         }
     }
@@ -282,7 +286,7 @@ impl<E: Element, const Q: usize> Kernel for Meet<'_, '_, E, Q> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        if Q <= S::COLUMNS {
+        if Q <= S::QUERIES {
             meet::<S, E, Q>(s, self.job, &self.item, self.scratch);
         }
     }
@@ -306,18 +310,22 @@ fn meet<S: Simd, E: Element, const Q: usize>(s: S, job: &Job<'_>, item: &Item, s
         )
     };
     let (mut visible, mut hidden) = ([0; Q], [0; Q]);
+    let mut rows: [&[f32]; Q] = [&[]; Q];
     for i in 0..Q {
         let (row, head, len) = place(i);
         visible[i] = len;
         hidden[i] = first_visible(job.attention.window, len);
         let start = row * job.width + head * dim;
         // SAFETY: nobody writes queries behind the barrier.
-        let query = unsafe { job.qkv.slice(start..start + dim) };
-        for (cell, &q) in queries[i..].iter_mut().step_by(Q).zip(query) {
-            *cell = q;
+        rows[i] = unsafe { job.qkv.slice(start..start + dim) };
+    }
+    let numbers = &mut queries.as_chunks_mut::<Q>().0[..dim];
+    for (component, numbers) in numbers.iter_mut().enumerate() {
+        for i in 0..Q {
+            numbers[i] = rows[i][component];
         }
     }
-    let queries = Queries { numbers: queries.as_chunks::<Q>().0.split_at(dim).0, visible, hidden };
+    let queries = Queries { numbers, visible, hidden };
     for chunk in item.chunks.clone() {
         let source =
             chunk::Source { cache: &job.cache, slot: span.slot, layer: job.attention.layer, head: item.head };

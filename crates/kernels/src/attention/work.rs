@@ -2,12 +2,16 @@
 
 use super::chunk::Partial;
 use super::{Attention, CHUNK, Span, first_visible};
+use crate::activations::{Chunk, chunks};
 use crate::kv::SharedCache;
 use std::ops::Range;
 
 /// Floats of partials that may be kept: beyond it the pass is a long prompt's, whose queries are many
 /// enough for each thread to do all chunks of its own.
 const MOST_PARTIALS: usize = 4 << 20;
+
+/// Items for each thread below which it matters that all have as many.
+const FEW_ITEMS: usize = 4;
 
 /// The items of a pass.
 #[derive(Debug)]
@@ -18,6 +22,8 @@ pub(super) struct Work {
     group: usize,
     /// Queries of an item, at most.
     block: usize,
+    /// Blocks more than the queries of a key head need, so that all threads have as many.
+    more: usize,
     rows: usize,
     /// Chunks of the longest session.
     chunks: usize,
@@ -45,6 +51,7 @@ impl Work {
         cache: &SharedCache<'_>,
         attention: Attention<'_>,
         block: usize,
+        threads: usize,
     ) -> Self {
         let Attention { heads, window, .. } = attention;
         let key_heads = cache.shape().heads;
@@ -54,7 +61,10 @@ impl Work {
         let chunks = longest.div_ceil(CHUNK);
         let floats = rows * heads * chunks * Partial::floats(cache.shape());
         let spread = chunks > 1 && floats <= MOST_PARTIALS;
-        let mut work = Self { key_heads, heads, window, group, block, rows, chunks, spread, cost: 0 };
+        let items: usize = spans.iter().map(|span| (span.rows * group).div_ceil(block) * key_heads).sum();
+        let uneven = !spread && items < FEW_ITEMS * threads && !items.is_multiple_of(threads);
+        let more = usize::from(uneven);
+        let mut work = Self { key_heads, heads, window, group, block, more, rows, chunks, spread, cost: 0 };
         let mut cost = 0;
         work.visit(spans, cache, |_, item_cost| cost += item_cost);
         work.cost = cost;
@@ -100,8 +110,10 @@ impl Work {
         for (index, span) in spans.iter().enumerate() {
             let queries = span.rows * self.group;
             for head in 0..self.key_heads {
-                let blocks = (0..queries).step_by(self.block).map(|first| {
-                    let count = self.block.min(queries - first);
+                let fewest = queries.div_ceil(self.block);
+                // A single row's queries are so few that to read keys and values twice costs more than to wait.
+                let count = if span.rows > 1 { fewest + self.more } else { fewest };
+                let blocks = chunks(queries, queries.div_ceil(count)).map(|Chunk { first, rows: count }| {
                     // What the first query sees first, and the last one last.
                     let visible = |query: usize| cache.len(span.slot) + query / self.group + 1;
                     (first, count, first_visible(self.window, visible(first))..visible(first + count - 1))

@@ -35,12 +35,14 @@ impl Gated<'_> {
     #[inline(always)]
     fn run_with<S: Simd>(self, s: S, exponent: impl Fn(S::F) -> S::F) {
         let one = s.splat(1.0);
-        let parts = self.gate.chunks(LANES).zip(self.up.chunks(LANES)).zip(self.out.chunks_mut(LANES));
-        for ((gate, up), out) in parts {
-            let (gate, up) = (load_part(s, gate), load_part(s, up));
+        let mut at = 0;
+        while at < self.out.len() {
+            let part = at..(at + LANES).min(self.out.len());
+            let (gate, up) = (load_part(s, &self.gate[part.clone()]), load_part(s, &self.up[part.clone()]));
             let e = exp(s, exponent(gate));
             let value = s.div(s.mul(gate, up), s.add(one, e));
-            store_part(s, value, out);
+            store_part(s, value, &mut self.out[part]);
+            at += LANES;
         }
     }
 }

@@ -20,10 +20,11 @@ pub(super) fn quantised<S: Simd, C: Codes, X: Scales, const ZERO: u32, const M: 
     let rows = blocks.as_chunks::<M>().0;
     let bytes = C::BYTES * X::BLOCKS;
     let turns = Turns::new::<S, C, X>();
+    let later = later.units::<C, X>(tile);
     for at in 0..tile.codes.len() / bytes {
         let (codes, unit) = (&tile.codes[at * bytes..][..bytes], &tile.scales[at * X::BYTES..][..X::BYTES]);
         let rows = &rows[at * X::BLOCKS..][..X::BLOCKS];
-        let [codes_later, scales_later] = later.distances_of::<C, X>(tile, at);
+        let [codes_later, scales_later] = later.at(at);
         let opened = X::open(s, unit);
         scales_later.ask(s, unit);
         for index in 0..X::BLOCKS {

@@ -78,6 +78,7 @@ impl Simd for Avx512 {
     type B = __m512i;
     type Sums = __m512i;
     const COLUMNS: usize = 8;
+    const QUERIES: usize = 12;
 
     #[inline(always)]
     fn splat(self, value: f32) -> Self::F {
@@ -189,6 +190,22 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn store_i8(self, a: Self::I, to: &mut [i8; LANES]) {
         unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(a)) }
+    }
+    #[inline(always)]
+    fn store_codes(self, a: Self::I, b: Self::I, to: &mut [i8; 2 * LANES]) -> [i32; 2] {
+        unsafe {
+            let low = _mm256_castsi128_si256(_mm512_cvtepi32_epi8(a));
+            let codes = _mm256_inserti128_si256::<1>(low, _mm512_cvtepi32_epi8(b));
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), codes);
+            // Sums of eight unsigned bytes, each 128 more than its code.
+            let above = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
+            let eights = _mm256_sad_epu8(above, _mm256_setzero_si256());
+            let sixteen = |eights| {
+                let sum = _mm_add_epi32(eights, _mm_unpackhi_epi64(eights, eights));
+                _mm_cvtsi128_si32(sum) - 128 * LANES as i32
+            };
+            [sixteen(_mm256_castsi256_si128(eights)), sixteen(_mm256_extracti128_si256::<1>(eights))]
+        }
     }
     #[inline(always)]
     fn load_bytes(self, from: &[u8; 4 * LANES]) -> Self::B {

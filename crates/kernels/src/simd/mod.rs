@@ -30,6 +30,8 @@ pub(crate) trait Simd: Copy + Send + Sync {
     type Sums: Copy;
     /// Columns of activations that one load of weights is best used for.
     const COLUMNS: usize;
+    /// Queries that one load of keys or values is best used for: with two sums each they fill the registers.
+    const QUERIES: usize = Self::COLUMNS;
     /// Whether there are sixteen registers only, of half the lanes.
     const FEW_REGISTERS: bool = false;
 
@@ -73,6 +75,14 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn sum_i(self, a: Self::I) -> i32;
     /// The low bytes of lanes that are all within `i8`.
     fn store_i8(self, a: Self::I, to: &mut [i8; LANES]);
+    /// As [`Self::store_i8`] of two, from -127 on; returns the sum of each.
+    #[inline(always)]
+    fn store_codes(self, a: Self::I, b: Self::I, to: &mut [i8; 2 * LANES]) -> [i32; 2] {
+        let [low, high] = to.as_chunks_mut().0 else { unreachable!("two halves") };
+        self.store_i8(a, low);
+        self.store_i8(b, high);
+        [self.sum_i(a), self.sum_i(b)]
+    }
 
     fn load_bytes(self, from: &[u8; 4 * LANES]) -> Self::B;
     fn and(self, a: Self::B, mask: u8) -> Self::B;
