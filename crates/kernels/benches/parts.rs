@@ -7,10 +7,9 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use foretoken_kernels::{
-    Activations, Angles, Attention, Cache, CacheShape, Format, Linear, Next, Packed, Pool, Precision, Source,
-    Span, Team, Tier,
+    Activations, Angles, Attention, Cache, CacheShape, Format, Linear, Next, Packed, Precision, Source, Span,
+    Stream, Team, Tier,
 };
-use std::hint::black_box;
 use std::num::NonZero;
 
 const ROWS: [usize; 4] = [1, 4, 8, 16];
@@ -26,23 +25,11 @@ fn matrix(format: Format, rows: usize, cols: usize) -> Packed {
 }
 
 fn stream(c: &mut Criterion) {
-    let numbers = vec![1u64; 8 << 20];
-    let mut pool = Pool::new(threads()).unwrap();
+    let stream = Stream::new(64 << 20);
+    let mut team = Team::new(Tier::detect(), threads()).unwrap();
     let mut group = c.benchmark_group("stream");
-    group.throughput(Throughput::Bytes(size_of_val(&*numbers) as u64));
-    group.bench_function("read", |b| {
-        b.iter(|| {
-            pool.run(|part| {
-                let mut sums = [0u64; 32];
-                for chunk in numbers[part.share(numbers.len())].as_chunks::<32>().0 {
-                    for (sum, number) in sums.iter_mut().zip(chunk) {
-                        *sum = sum.wrapping_add(*number);
-                    }
-                }
-                black_box(sums);
-            });
-        });
-    });
+    group.throughput(Throughput::Bytes(stream.bytes() as u64));
+    group.bench_function("read", |b| b.iter(|| stream.read(&mut team, stream.bytes())));
     group.finish();
 }
 

@@ -24,6 +24,7 @@ mod region;
 mod rope;
 mod shared;
 mod simd;
+mod stream;
 mod tier;
 
 pub use activations::Activations;
@@ -33,4 +34,5 @@ pub use matmul::{Gate, Linear, Next, Source, Team};
 pub use pack::{Format, PackError, Packed};
 pub use pool::{Part, Pool};
 pub use rope::Angles;
+pub use stream::Stream;
 pub use tier::Tier;

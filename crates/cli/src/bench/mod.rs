@@ -55,7 +55,7 @@ fn pass(args: &PassArgs) -> Result<ExitCode> {
     let mut results = Vec::with_capacity(threads.len() * contexts.len());
     for &threads in &threads {
         let mut passes = loaded(&path, threads, args, &progress)?;
-        let mut memory = Memory::new(threads, passes.bytes(*contexts.last().unwrap_or(&0)));
+        let mut memory = Memory::new(threads, passes.bytes(*contexts.last().unwrap_or(&0)))?;
         for &context in &contexts {
             bar.set_message(format!("threads {threads}, context {context}"));
             let measured = measure(&mut passes, &mut memory, context, &rows, args.repeats, &bar)?;

@@ -12,9 +12,9 @@ use crate::simd::Simd;
 /// Measured on Emerald Rapids, weights of four bits from the memory, two threads: passes of one, five and eight rows take
 /// 1.0, 0.87 and 0.91 of what they take where all is asked for into the first cache, 16 KiB ahead. From 24 to 48 KiB
 /// passes are alike, and with 1 to 4 KiB for [`NEAR`].
-const FAR: usize = 32 << 10;
+pub(crate) const FAR: usize = 32 << 10;
 /// The same for the first cache.
-const NEAR: usize = 3 << 10;
+pub(crate) const NEAR: usize = 3 << 10;
 
 /// What a thread's tiles of a segment ask for.
 #[derive(Clone, Copy)]

@@ -10,6 +10,7 @@ mod linear;
 mod tests;
 mod tile;
 
+pub(crate) use ahead::{FAR, NEAR};
 pub use gate::Gate;
 pub use linear::Linear;
 
@@ -108,6 +109,10 @@ impl Team {
     /// Its threads, the caller's among them.
     pub fn threads(&self) -> usize {
         self.pool.threads()
+    }
+
+    pub(crate) fn pool(&mut self) -> &mut Pool {
+        &mut self.pool
     }
 
     /// Its threads, and its scratch of at least `floats` numbers.
