@@ -71,7 +71,8 @@ fn attention(c: &mut Criterion) {
             let mut out = Activations::new(team.tier());
             out.resize(rows, heads * shape.dim);
             let spans = [Span { slot, first: 0, rows }];
-            let attention = Attention { layer: 0, heads, scale: 0.125, window: None, norms: None };
+            let attention =
+                Attention { layer: 0, heads, scale: 0.125, window: None, norms: None, codes: true };
             group.bench_with_input(BenchmarkId::from_parameter(rows), &rows, |b, _| {
                 b.iter(|| team.attend(attention, &spans, &angles, &mut qkv, &mut cache, &mut out));
             });

@@ -25,7 +25,7 @@ pub(crate) struct ActivationBlock {
 }
 
 /// The input rows of a layer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Activations {
     tier: Tier,
     rows: usize,

@@ -14,8 +14,9 @@ mod work;
 
 use crate::activations::{Activations, SharedActivations};
 use crate::kv::{Cache, CacheShape, Element, Half, Precision, SharedCache};
-use crate::matmul::Team;
+use crate::matmul::{Source, Team};
 use crate::norm::rms_norm_in_place;
+use crate::pack::BLOCK;
 use crate::pool::Part;
 use crate::rope::{Angles, rotate};
 use crate::shared::SharedMut;
@@ -69,6 +70,8 @@ pub struct Attention<'a> {
     pub window: Option<usize>,
     /// Norms of queries and keys, where the model has them.
     pub norms: Option<HeadNorms<'a>>,
+    /// Whether what is found is wanted as codes too.
+    pub codes: bool,
 }
 
 /// The first position that a row sees, of the `visible` ones up to itself.
@@ -80,7 +83,8 @@ impl Team {
     /// Puts the rows' keys and values into the cache and writes what their queries find.
     ///
     /// A row of `qkv` holds the queries, the keys and the values of all heads; queries and keys are
-    /// rotated in place. `out` gets a row of queries' width each.
+    /// rotated in place. `out` gets a row of queries' width each, and its codes where they are wanted and a head is a
+    /// whole number of their blocks: returned is what a layer has to begin from.
     ///
     /// # Panics
     /// If sizes do not fit each other, a session lacks pages, a slot is in two spans, or a window is empty.
@@ -92,7 +96,7 @@ impl Team {
         qkv: &mut [f32],
         cache: &mut Cache,
         out: &mut Activations,
-    ) {
+    ) -> Source<'static> {
         let shape = cache.shape();
         let (query_width, key_width) = (attention.heads * shape.dim, shape.heads * shape.dim);
         let (rows, width) = (out.rows(), query_width + 2 * key_width);
@@ -112,8 +116,9 @@ impl Team {
         let partials = work.partials();
         let (pool, scratch) = self.parts(threads * own + partials * state);
         let (owned, partial_cells) = scratch.split_at_mut(threads * own);
+        let codes = attention.codes && shape.dim.is_multiple_of(BLOCK);
         let job = Job {
-            attention,
+            attention: Attention { codes, ..attention },
             spans,
             angles,
             work,
@@ -148,6 +153,7 @@ impl Team {
                 tier.run(Join { job, part, scratch: &mut scratch[..state] });
             }
         });
+        if codes { Source::Ready } else { Source::Floats }
     }
 }
 
@@ -184,6 +190,23 @@ impl Job<'_> {
             10 => tier.run(Meet::<E, 10> { job, item, scratch, kept }),
             11 => tier.run(Meet::<E, 11> { job, item, scratch, kept }),
             _ => tier.run(Meet::<E, QUERIES> { job, item, scratch, kept }),
+        }
+    }
+
+    /// Writes what a row's head has found, all of it `joined`.
+    ///
+    /// # Safety
+    /// No other thread uses the row's part of `out` meanwhile.
+    #[inline(always)]
+    unsafe fn write<S: Simd>(&self, s: S, row: usize, head: usize, joined: &[f32]) {
+        let dim = self.shape.dim;
+        let cols = head * dim..(head + 1) * dim;
+        // SAFETY: the caller's promise.
+        unsafe {
+            finish(s, joined, self.out.row_mut(row, cols.clone()));
+            if self.attention.codes {
+                self.out.quantise(row, cols.start / BLOCK..cols.end / BLOCK);
+            }
         }
     }
 
@@ -349,8 +372,7 @@ fn meet<S: Simd, E: Element, const Q: usize>(s: S, job: &Job<'_>, item: &Item, s
         for i in 0..Q {
             let (row, head, _) = place(i);
             // SAFETY: a query is in one item.
-            let out = unsafe { job.out.row_mut(row, head * dim..(head + 1) * dim) };
-            finish(s, &joined[i * state..(i + 1) * state], out);
+            unsafe { job.write(s, row, head, &joined[i * state..(i + 1) * state]) };
         }
     }
 }
@@ -367,7 +389,7 @@ impl Kernel for Join<'_, '_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { job, part, scratch } = self;
-        let (heads, dim, state) = (job.attention.heads, job.shape.dim, Partial::floats(job.shape));
+        let (heads, state) = (job.attention.heads, Partial::floats(job.shape));
         let mine = part.share(job.out.rows() * heads);
         for span in job.spans {
             for row in span.first..span.first + span.rows {
@@ -384,8 +406,7 @@ impl Kernel for Join<'_, '_> {
                         join(s, scratch, fresh, chunk == first);
                     }
                     // SAFETY: shares do not overlap.
-                    let out = unsafe { job.out.row_mut(row, head * dim..(head + 1) * dim) };
-                    finish(s, scratch, out);
+                    unsafe { job.write(s, row, head, scratch) };
                 }
             }
         }

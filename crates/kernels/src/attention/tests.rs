@@ -5,7 +5,8 @@
 use super::{Attention, HeadNorms, Span};
 use crate::activations::Activations;
 use crate::kv::{Cache, CacheShape, Precision};
-use crate::matmul::Team;
+use crate::matmul::{Source, Team};
+use crate::pack::BLOCK;
 use crate::rope::Angles;
 use crate::tier::Tier;
 use proptest::prelude::*;
@@ -90,8 +91,14 @@ fn run(
         for layer in 0..LAYERS {
             out.resize(first, width);
             let (heads, scale, window) = (model.heads, model.scale(), model.window);
-            let attention = Attention { layer, heads, scale, window, norms };
-            team.attend(attention, &spans, &angles, &mut qkv.clone(), &mut cache, &mut out);
+            let attention = Attention { layer, heads, scale, window, norms, codes: true };
+            let source = team.attend(attention, &spans, &angles, &mut qkv.clone(), &mut cache, &mut out);
+            let ready = matches!(source, Source::Ready);
+            assert_eq!(ready, model.dim.is_multiple_of(BLOCK), "codes come where heads are whole blocks");
+            assert!(
+                !ready || codes(&mut out.clone(), false) == codes(&mut out, true),
+                "codes are of the floats"
+            );
         }
         for (&(session, rows), span) in pass.iter().zip(&spans) {
             for row in span.first..span.first + rows {
@@ -102,6 +109,23 @@ fn run(
         }
     }
     results
+}
+
+/// The blocks of all rows, as they are or quantised anew.
+fn codes(rows: &mut Activations, as_they_are: bool) -> Vec<([i8; BLOCK], u32, [i32; 2])> {
+    let shared = rows.share();
+    let chunks: Vec<_> = shared.chunks().collect();
+    // SAFETY: nobody else has them.
+    unsafe {
+        if !as_they_are {
+            (0..shared.rows()).for_each(|row| shared.quantise(row, 0..shared.cols() / BLOCK));
+        }
+        chunks
+            .iter()
+            .flat_map(|&chunk| shared.blocks_of(chunk))
+            .map(|b| (b.codes, b.scale.to_bits(), b.negated_sums))
+            .collect()
+    }
 }
 
 /// Normed and rotated, in double precision.

@@ -69,7 +69,7 @@ impl Linear {
     }
 
     /// Whether some matrix wants its input quantised.
-    pub(crate) fn wants_codes(&self) -> bool {
+    pub fn wants_codes(&self) -> bool {
         self.segments.iter().any(|segment| segment.weights.format().is_quantised())
     }
 

@@ -121,12 +121,13 @@ impl FusedDecoder {
         let norms = layer.head_norms.as_ref();
         let norms = norms.map(|norms| HeadNorms { query: &norms.query, key: &norms.key, eps });
         let (scale, window) = (config.attention_scale, config.window(index));
-        let attention = Attention { layer: index, heads: config.heads.query, scale, window, norms };
-        team.attend(attention, spans, angles, queries, cache, attended);
+        let (heads, codes) = (config.heads.query, output.wants_codes());
+        let attention = Attention { layer: index, heads, scale, window, norms, codes };
+        let source = team.attend(attention, spans, angles, queries, cache, attended);
         let input = &layer.feed_forward_input;
         let norm = layer.post_norms.as_ref().map(|norms| norms.attention.as_slice());
         let addition = Addition { layer: output, norm, eps, next: Next::Gated(input) };
-        addition.add(team, attended, Source::Floats, projected, hidden);
+        addition.add(team, attended, source, projected, hidden);
 
         gates.resize(rows * input.outputs(), 0.0);
         gated.resize(rows, config.feed_forward);
@@ -139,7 +140,7 @@ impl FusedDecoder {
             input,
             gates,
             gated,
-            layer.feed_forward_codes,
+            output.wants_codes(),
             Next::Linear(output),
         );
         let next = weights.layers.get(index + 1).map_or(weights.head(), |layer| &layer.attention_input);

@@ -33,8 +33,6 @@ pub(crate) struct FusedLayer {
     /// Gate and up.
     pub(crate) feed_forward_input: Linear,
     pub(crate) feed_forward_output: Linear,
-    /// Whether the last of them wants its input quantised.
-    pub(crate) feed_forward_codes: bool,
 }
 
 impl FusedWeights {
@@ -133,7 +131,6 @@ impl FusedLayer {
             (one(LayerPart::Up, feed_forward, hidden)?, None),
         ]);
         let down = one(LayerPart::Down, hidden, feed_forward)?;
-        let feed_forward_codes = down.format().is_quantised();
         Ok(Self {
             attention_norm,
             attention_input,
@@ -143,7 +140,6 @@ impl FusedLayer {
             feed_forward_norm: source.vector(part(LayerPart::FeedForwardNorm), hidden)?,
             feed_forward_input,
             feed_forward_output: Linear::new(vec![(down, None)]),
-            feed_forward_codes,
         })
     }
 
