@@ -6,8 +6,8 @@
 //! the same bits, so a machine's age changes speed and nothing else.
 //!
 //! This is the workspace's only crate with `unsafe`. It is confined to the vector instructions (behind
-//! tokens, `simd`), to memory that threads of one job share (`shared`), and to the pool; kernels are
-//! safe code over those. The portable tier runs under Miri.
+//! tokens, `simd`), to memory and its large pages (`buffer`, `region`), to what threads of one job share
+//! (`shared`, the pages of `kv`), and to the pool; kernels are safe code over those. The portable tier runs under Miri.
 //!
 //! Not here: files, models, sessions, sampling. The way of a pass is `foretoken-model`'s.
 

@@ -46,23 +46,26 @@ pub struct Part<'a> {
 struct Shared {
     threads: u32,
     placement: Placement,
-    start: Start,
+    start: Apart<Start>,
     /// Counts workers that have left a job.
-    finished: Signal,
+    finished: Apart<Signal>,
     /// Counts barriers passed.
-    passed: Signal,
+    passed: Apart<Signal>,
     /// Threads that have reached the barrier.
-    arrived: AtomicU32,
+    arrived: Apart<AtomicU32>,
     /// Set when a thread panicked in the job: others must not wait for it.
     failed: AtomicBool,
     stopping: AtomicBool,
 }
 
+/// A value on cache lines of its own, which processors fetch in pairs: what is written beside it does not take them away.
+#[repr(align(128))]
+struct Apart<T>(T);
+
 /// A job's closure, its lifetime erased.
 type Job = &'static (dyn Fn(Part<'_>) + Sync);
 
-/// What the caller of a job tells the workers, in the line of the cache that they look at: it comes with the signal.
-#[repr(align(128))]
+/// What the caller of a job tells the workers. All of it is in the cache line that they look at, and comes with the signal.
 struct Start {
     /// Counts jobs; a change starts one.
     signal: Signal,
@@ -82,14 +85,14 @@ impl Pool {
         let shared = Arc::new(Shared {
             threads: threads as u32,
             placement: Placement::new(threads),
-            start: Start {
+            start: Apart(Start {
                 signal: Signal::default(),
                 job: AtomicPtr::new(ptr::null_mut()),
                 caller: AtomicU32::new(ANYWHERE),
-            },
-            finished: Signal::default(),
-            passed: Signal::default(),
-            arrived: AtomicU32::new(0),
+            }),
+            finished: Apart(Signal::default()),
+            passed: Apart(Signal::default()),
+            arrived: Apart(AtomicU32::new(0)),
             failed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         });
@@ -114,6 +117,7 @@ impl Pool {
     /// If the job panics on any thread.
     pub fn run(&mut self, job: impl Fn(Part<'_>) + Sync) {
         let shared = &*self.shared;
+        let (Apart(start), Apart(finished)) = (&shared.start, &shared.finished);
         let part = Part { index: 0, count: self.workers.len() + 1, shared };
         if self.workers.is_empty() {
             return job(part);
@@ -122,15 +126,15 @@ impl Pool {
         // SAFETY: only the lifetime changes; this function does not return, nor unwind, before
         // `finished` tells that no worker will use the closure again.
         let mut erased: Job = unsafe { std::mem::transmute(job) };
-        shared.start.job.store(&raw mut erased, Ordering::Relaxed);
-        shared.start.caller.store(shared.placement.caller(), Ordering::Relaxed);
-        let finished = shared.finished.now().wrapping_add(self.workers.len() as u32);
-        shared.start.signal.advance();
+        start.job.store(&raw mut erased, Ordering::Relaxed);
+        start.caller.store(shared.placement.caller(), Ordering::Relaxed);
+        let last = finished.now().wrapping_add(self.workers.len() as u32);
+        start.signal.advance();
         let own = shared.attempt(job, part);
-        shared.finished.wait(|value| value == finished);
+        finished.wait(|value| value == last);
         if shared.failed.swap(false, Ordering::Relaxed) {
             // Threads that were waiting at a barrier when another panicked have left it uncounted.
-            shared.arrived.store(0, Ordering::Relaxed);
+            shared.arrived.0.store(0, Ordering::Relaxed);
             match own {
                 Err(panic) => resume_unwind(panic),
                 Ok(()) => panic!("a thread of the pool panicked in its part of the job"),
@@ -142,7 +146,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
-        self.shared.start.signal.advance();
+        self.shared.start.0.signal.advance();
         for worker in self.workers.drain(..) {
             // A worker's panics are caught and told where the job was run.
             let _ = worker.join();
@@ -172,12 +176,13 @@ impl Part<'_> {
         if self.count == 1 {
             return;
         }
-        let passed = shared.passed.now();
-        if shared.arrived.fetch_add(1, Ordering::AcqRel) + 1 == shared.threads {
-            shared.arrived.store(0, Ordering::Relaxed);
-            shared.passed.advance();
+        let (Apart(signal), Apart(arrived)) = (&shared.passed, &shared.arrived);
+        let passed = signal.now();
+        if arrived.fetch_add(1, Ordering::AcqRel) + 1 == shared.threads {
+            arrived.store(0, Ordering::Relaxed);
+            signal.advance();
         } else {
-            shared.passed.wait(|value| value != passed || shared.failed.load(Ordering::Relaxed));
+            signal.wait(|value| value != passed || shared.failed.load(Ordering::Relaxed));
             assert!(!shared.failed.load(Ordering::Relaxed), "another thread of the job panicked");
         }
     }
@@ -192,19 +197,20 @@ impl fmt::Debug for Part<'_> {
 impl Shared {
     /// A worker's life.
     fn work(&self, index: usize) {
+        let (Apart(start), Apart(finished)) = (&self.start, &self.finished);
         let (mut seen, mut place) = (0, ANYWHERE);
         loop {
-            seen = self.start.signal.wait(|value| value != seen);
+            seen = start.signal.wait(|value| value != seen);
             if self.stopping.load(Ordering::Relaxed) {
                 return;
             }
-            self.placement.settle(index, self.start.caller.load(Ordering::Relaxed), &mut place);
+            self.placement.settle(index, start.caller.load(Ordering::Relaxed), &mut place);
             // SAFETY: null, or what `run` stored before the signal, and it waits for `finished`.
-            if let Some(job) = unsafe { self.start.job.load(Ordering::Relaxed).as_ref() } {
+            if let Some(job) = unsafe { start.job.load(Ordering::Relaxed).as_ref() } {
                 // The panic's own message was printed on this thread; `run` tells its caller.
                 let _ = self.attempt(job, Part { index, count: self.threads as usize, shared: self });
             }
-            self.finished.advance();
+            finished.advance();
         }
     }
 
@@ -217,7 +223,7 @@ impl Shared {
         let outcome = catch_unwind(AssertUnwindSafe(|| job(part)));
         if outcome.is_err() {
             self.failed.store(true, Ordering::SeqCst);
-            self.passed.advance();
+            self.passed.0.advance();
         }
         outcome
     }
@@ -225,7 +231,6 @@ impl Shared {
 
 /// A counter that threads wait on.
 #[derive(Default)]
-#[repr(align(128))]
 struct Signal {
     value: AtomicU32,
     sleepers: AtomicU32,

@@ -140,3 +140,34 @@ impl Work {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::{Cache, CacheShape, Precision};
+
+    #[test]
+    fn threads_have_nearly_as_much_to_do_as_each_other_where_items_are_few() {
+        let mut cache = Cache::new(CacheShape { layers: 1, heads: 3, dim: 64, precision: Precision::F32 });
+        let slot = cache.allocate(200);
+        cache.reserve(slot, 128);
+        cache.advance(slot, 128);
+        let attention = Attention { layer: 0, heads: 9, scale: 1.0, window: None, norms: None, codes: false };
+        for most in [4, 8, 12] {
+            for rows in 2..=8 {
+                let (spans, cache) = ([Span { slot, first: 0, rows }], cache.share());
+                let work = Work::new(&spans, &cache, attention, most, 2);
+                let (mut costs, mut queries) = ([0, 0], 0);
+                for (thread, cost) in costs.iter_mut().enumerate() {
+                    work.for_each(&spans, &cache, thread, 2, |item| {
+                        assert!(item.queries <= most);
+                        *cost += item.queries;
+                        queries += item.queries;
+                    });
+                }
+                assert_eq!(queries, rows * 9, "each query is in one item");
+                assert!(costs[0].abs_diff(costs[1]) * 4 <= queries, "{rows} rows by {most}: {costs:?}");
+            }
+        }
+    }
+}
