@@ -18,7 +18,9 @@ pub struct Tier(Token);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token {
     #[cfg(target_arch = "x86_64")]
-    Avx512Vnni(Avx512),
+    Avx512Gfni(Avx512<true>),
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni(Avx512<false>),
     #[cfg(target_arch = "x86_64")]
     AvxVnni(Avx2<true>),
     #[cfg(target_arch = "x86_64")]
@@ -43,6 +45,8 @@ impl Tier {
     pub fn available() -> impl Iterator<Item = Self> {
         let tokens = [
             #[cfg(target_arch = "x86_64")]
+            Avx512::detect().map(Token::Avx512Gfni),
+            #[cfg(target_arch = "x86_64")]
             Avx512::detect().map(Token::Avx512Vnni),
             #[cfg(target_arch = "x86_64")]
             Avx2::detect().map(Token::AvxVnni),
@@ -60,9 +64,11 @@ impl Tier {
         Self::available().find(|tier| tier.name() == name)
     }
 
-    /// `avx512-vnni`, `avx-vnni`, `avx2`, `neon-dot` or `portable`.
+    /// `avx512-gfni`, `avx512-vnni`, `avx-vnni`, `avx2`, `neon-dot` or `portable`.
     pub fn name(self) -> &'static str {
         match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx512Gfni(_) => "avx512-gfni",
             #[cfg(target_arch = "x86_64")]
             Token::Avx512Vnni(_) => "avx512-vnni",
             #[cfg(target_arch = "x86_64")]
@@ -105,6 +111,8 @@ impl Tier {
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
+            Token::Avx512Gfni(s) => s.run(kernel),
+            #[cfg(target_arch = "x86_64")]
             Token::Avx512Vnni(s) => s.run(kernel),
             #[cfg(target_arch = "x86_64")]
             Token::AvxVnni(s) => s.run(kernel),
@@ -136,5 +144,9 @@ mod tests {
             assert_eq!(Tier::named(tier.name()), Some(tier));
         }
         assert_eq!(Tier::named("mmx"), None);
+        // Where tests are run for the sake of a tier, as under emulation, they must have it.
+        if let Ok(wanted) = std::env::var("FORETOKEN_TEST_TIER") {
+            assert!(Tier::named(&wanted).is_some(), "this machine has no tier {wanted:?}");
+        }
     }
 }

@@ -45,7 +45,7 @@ fn vector<S: Simd>(s: S, block: &[u8], index: usize) -> S::B {
 #[inline(always)]
 fn nibbles<S: Simd>(s: S, block: &[u8], z: usize) -> (S::B, S::B) {
     let both = vector(s, block, z);
-    (s.and(both, 15), s.and(s.shr::<4>(both), 15))
+    (s.and(both, 15), s.high_nibbles(both))
 }
 
 /// Writes the low four bits of one row.

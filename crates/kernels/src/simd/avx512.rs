@@ -1,4 +1,4 @@
-//! The tier of AVX-512 with VNNI: one register for sixteen lanes.
+//! The tiers of AVX-512 with VNNI, with GFNI or without: one register for sixteen lanes.
 //!
 //! AMX is no tier. Its sums of a block go through the memory before they can be scaled, and while it works, and some
 //! eighty cycles longer, the processor has one of its two units for products of floats. Measured on Emerald Rapids with
@@ -10,15 +10,15 @@
 use super::{Kernel, LANES, Simd, word};
 use std::arch::x86_64::*;
 
-/// Proof that the machine has AVX-512 F, BW, DQ, VL, VNNI, and FMA and F16C before them.
+/// Proof that the machine has AVX-512 F, BW, DQ, VL, VNNI, FMA and F16C before them, and GFNI where `GFNI`.
 ///
 /// SAFETY argument of every `unsafe` block in this file: a value of this type is made by
 /// [`Avx512::detect`] only, so the instructions exist; pointers come from references to arrays of
 /// the size that is read or written, and the unaligned forms of loads and stores are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Avx512(());
+pub(crate) struct Avx512<const GFNI: bool>(());
 
-impl Avx512 {
+impl<const GFNI: bool> Avx512<GFNI> {
     /// The token, on a machine that has the instructions.
     pub(crate) fn detect() -> Option<Self> {
         let all = is_x86_feature_detected!("avx512f")
@@ -28,17 +28,22 @@ impl Avx512 {
             && is_x86_feature_detected!("avx512vnni")
             && is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
-            && is_x86_feature_detected!("f16c");
+            && is_x86_feature_detected!("f16c")
+            && (!GFNI || is_x86_feature_detected!("gfni"));
         all.then_some(Self(()))
     }
 
     /// Runs `kernel` compiled for this tier.
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-        fn enter<K: Kernel>(s: Avx512, kernel: K) -> K::Output {
+        fn enter<K: Kernel, const GFNI: bool>(s: Avx512<GFNI>, kernel: K) -> K::Output {
             kernel.run(s)
         }
-        unsafe { enter(self, kernel) }
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,gfni")]
+        fn enter_gfni<K: Kernel, const GFNI: bool>(s: Avx512<GFNI>, kernel: K) -> K::Output {
+            kernel.run(s)
+        }
+        unsafe { if GFNI { enter_gfni(self, kernel) } else { enter(self, kernel) } }
     }
 }
 
@@ -72,7 +77,7 @@ pub(super) unsafe fn sum8_i(v: __m256i) -> i32 {
     }
 }
 
-impl Simd for Avx512 {
+impl<const GFNI: bool> Simd for Avx512<GFNI> {
     type F = __m512;
     type I = __m512i;
     type B = __m512i;
@@ -218,6 +223,16 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn or(self, a: Self::B, b: Self::B) -> Self::B {
         unsafe { _mm512_or_si512(a, b) }
+    }
+    #[inline(always)]
+    fn high_nibbles(self, a: Self::B) -> Self::B {
+        /// Of each byte's bits the upper four, moved down: a matrix of bits, row by row.
+        const DOWN: u64 = 0x1020_4080_0000_0000;
+        if GFNI {
+            // One instruction that either unit has, for a shift that only one of them has and a mask.
+            return unsafe { _mm512_gf2p8affine_epi64_epi8::<0>(a, _mm512_set1_epi64(DOWN.cast_signed())) };
+        }
+        self.and(self.shr::<4>(a), 15)
     }
     #[inline(always)]
     fn shr<const N: u32>(self, a: Self::B) -> Self::B {

@@ -87,6 +87,11 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn load_bytes(self, from: &[u8; 4 * LANES]) -> Self::B;
     fn and(self, a: Self::B, mask: u8) -> Self::B;
     fn or(self, a: Self::B, b: Self::B) -> Self::B;
+    /// The upper four bits of each byte.
+    #[inline(always)]
+    fn high_nibbles(self, a: Self::B) -> Self::B {
+        self.and(self.shr::<4>(a), 15)
+    }
     /// Shifts words of 16 bits; the caller masks what crosses from byte to byte.
     fn shr<const N: u32>(self, a: Self::B) -> Self::B;
     /// As [`Self::shr`], to the left.
