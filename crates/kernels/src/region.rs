@@ -8,8 +8,8 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Bytes of a large page, on whose bounds regions begin and end.
-const LARGE_PAGE: usize = 2 << 20;
+/// Bytes of a large page, on whose bounds regions begin and end; few for Miri, which writes them one by one.
+const LARGE_PAGE: usize = if cfg!(miri) { 4 << 10 } else { 2 << 20 };
 /// Bytes of a region for several buffers.
 const REGION: usize = 8 * LARGE_PAGE;
 /// Buffers begin at bounds of cache lines, which are the widest loads' too.
