@@ -7,8 +7,8 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use foretoken_kernels::{
-    Activations, Angles, Attention, Cache, CacheShape, Format, Linear, Next, Packed, Precision, Source, Span,
-    Stream, Team, Tier,
+    Activations, Angles, Attention, Cache, CacheShape, Format, Linear, Next, Packed, Pool, Precision, Source,
+    Span, Stream, Team, Tier,
 };
 use std::num::NonZero;
 
