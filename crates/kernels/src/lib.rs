@@ -7,7 +7,13 @@
 //!
 //! This is the workspace's only crate with `unsafe`. It is confined to the vector instructions (behind
 //! tokens, `simd`), to memory and its large pages (`buffer`, `region`), to what threads of one job share
-//! (`shared`, the pages of `kv`), and to the pool; kernels are safe code over those. The portable tier runs under Miri.
+//! (`shared`, the pages of `kv`), and to the pool; kernels are safe code over those. The portable tier runs under Miri,
+//! which must not vary sines on purpose, and all tiers run under the address sanitizer:
+//!
+//! ```text
+//! MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-deterministic-floats" cargo +nightly miri test --lib
+//! RUSTFLAGS=-Zsanitizer=address cargo +nightly test --lib --target x86_64-unknown-linux-gnu
+//! ```
 //!
 //! Not here: files, models, sessions, sampling. The way of a pass is `foretoken-model`'s.
 
