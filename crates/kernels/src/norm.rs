@@ -1,6 +1,6 @@
 //! Root-mean-square norm of a row.
 
-use crate::simd::{Kernel, LANES, Simd, load_part, store_part};
+use crate::simd::{Kernel, LANES, Simd, load_part, parts, store_part};
 
 /// Partial sums, so that the squares are not one long chain of additions.
 const CHAINS: usize = 4;
@@ -19,14 +19,11 @@ impl Kernel for RmsNorm<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let scale = s.splat(inverse_rms(s, self.x, self.eps));
-        let mut at = 0;
-        while at < self.x.len() {
-            let part = at..(at + LANES).min(self.x.len());
+        for part in parts(self.x.len()) {
             let (x, weight) = (load_part(s, &self.x[part.clone()]), load_part(s, &self.weight[part.clone()]));
             let out = &mut self.out[part];
             let value = s.mul(s.mul(x, scale), weight);
             store_part(s, if self.add { s.add(load_part(s, out), value) } else { value }, out);
-            at += LANES;
         }
     }
 }
@@ -35,9 +32,9 @@ impl Kernel for RmsNorm<'_> {
 #[inline(always)]
 pub(crate) fn rms_norm_in_place<S: Simd>(s: S, x: &mut [f32], weight: &[f32], eps: f32) {
     let scale = s.splat(inverse_rms(s, x, eps));
-    for (x, weight) in x.chunks_mut(LANES).zip(weight.chunks(LANES)) {
-        let value = s.mul(s.mul(load_part(s, x), scale), load_part(s, weight));
-        store_part(s, value, x);
+    for part in parts(x.len()) {
+        let value = s.mul(s.mul(load_part(s, &x[part.clone()]), scale), load_part(s, &weight[part.clone()]));
+        store_part(s, value, &mut x[part]);
     }
 }
 

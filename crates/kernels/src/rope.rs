@@ -3,7 +3,7 @@
 //! One layout only: component `j` is rotated with component `j + pairs`. Weights whose file pairs
 //! neighbours have the rows of their heads put in this order when they are packed.
 
-use crate::simd::{LANES, Simd, load_part, store_part};
+use crate::simd::{Simd, load_part, parts, store_part};
 
 /// Cosines and sines of the rows of a pass.
 #[derive(Debug, Clone, Default)]
@@ -62,13 +62,10 @@ impl Angles {
 pub(crate) fn rotate<S: Simd>(s: S, head: &mut [f32], cos: &[f32], sin: &[f32]) {
     let pairs = cos.len();
     let (first, rest) = head.split_at_mut(pairs);
-    let mut at = 0;
-    while at < pairs {
-        let part = at..(at + LANES).min(pairs);
+    for part in parts(pairs) {
         let (x, y) = (load_part(s, &first[part.clone()]), load_part(s, &rest[part.clone()]));
         let (cos, sin) = (load_part(s, &cos[part.clone()]), load_part(s, &sin[part.clone()]));
         store_part(s, s.sub(s.mul(x, cos), s.mul(y, sin)), &mut first[part.clone()]);
         store_part(s, s.add(s.mul(x, sin), s.mul(y, cos)), &mut rest[part]);
-        at += LANES;
     }
 }

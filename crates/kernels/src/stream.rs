@@ -33,7 +33,8 @@ impl Stream {
     pub fn read(&self, team: &mut Team, bytes: usize) -> usize {
         let lines = self.numbers.as_chunks::<{ LANES * CHAINS }>().0;
         let lines = &lines[..bytes.div_ceil(VECTOR * CHAINS).min(lines.len())];
-        let (tier, pool) = (team.tier(), team.pool());
+        let tier = team.tier();
+        let (pool, _) = team.parts(0);
         pool.run(|part| {
             black_box(tier.run(Sum { lines: &lines[part.share(lines.len())] }));
         });

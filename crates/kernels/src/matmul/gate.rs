@@ -1,6 +1,6 @@
 //! The gate of a feed-forward layer: `act(gate) * up`.
 
-use crate::simd::{Kernel, LANES, Simd, exp, load_part, store_part};
+use crate::simd::{Kernel, Simd, exp, load_part, parts, store_part};
 
 /// What a gate is put through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,14 +35,11 @@ impl Gated<'_> {
     #[inline(always)]
     fn run_with<S: Simd>(self, s: S, exponent: impl Fn(S::F) -> S::F) {
         let one = s.splat(1.0);
-        let mut at = 0;
-        while at < self.out.len() {
-            let part = at..(at + LANES).min(self.out.len());
+        for part in parts(self.out.len()) {
             let (gate, up) = (load_part(s, &self.gate[part.clone()]), load_part(s, &self.up[part.clone()]));
             let e = exp(s, exponent(gate));
             let value = s.div(s.mul(gate, up), s.add(one, e));
             store_part(s, value, &mut self.out[part]);
-            at += LANES;
         }
     }
 }

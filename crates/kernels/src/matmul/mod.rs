@@ -111,10 +111,6 @@ impl Team {
         self.pool.threads()
     }
 
-    pub(crate) fn pool(&mut self) -> &mut Pool {
-        &mut self.pool
-    }
-
     /// Its threads, and its scratch of at least `floats` numbers.
     pub(crate) fn parts(&mut self, floats: usize) -> (&mut Pool, &mut [f32]) {
         if self.scratch.len() < floats {

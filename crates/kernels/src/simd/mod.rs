@@ -15,6 +15,8 @@ pub(crate) mod portable;
 
 pub(crate) use portable::Portable;
 
+use std::ops::Range;
+
 /// Lanes of a vector; output rows of a weight tile; positions of a key tile.
 pub(crate) const LANES: usize = 16;
 
@@ -134,6 +136,28 @@ pub(crate) trait Kernel {
 fn word(bytes: &[i8; 4]) -> i32 {
     let [a, b, c, d] = *bytes;
     i32::from_le_bytes([a.cast_unsigned(), b.cast_unsigned(), c.cast_unsigned(), d.cast_unsigned()])
+}
+
+/// The ranges of sixteen numbers each, the last one of what is left, that `len` numbers are taken in.
+#[inline(always)]
+pub(crate) fn parts(len: usize) -> Parts {
+    Parts { at: 0, len }
+}
+
+/// See [`parts`]. An iterator of this crate, so that it is inlined in every build, as [`word`] is.
+pub(crate) struct Parts {
+    at: usize,
+    len: usize,
+}
+
+impl Iterator for Parts {
+    type Item = Range<usize>;
+    #[inline(always)]
+    fn next(&mut self) -> Option<Range<usize>> {
+        let start = self.at;
+        self.at = (start + LANES).min(self.len);
+        (start < self.len).then_some(start..self.at)
+    }
 }
 
 /// Loads up to sixteen numbers, zeros behind them.
