@@ -1,16 +1,20 @@
 """Containers as an operator would run them: each service on its own network, nothing writable, nobody privileged."""
 
+import functools
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
+
+import waiting
 
 DOCKER = os.environ["DOCKER"]
 MODEL = Path(os.environ["FORETOKEN_TEST_MODEL"])
 HARDENED = ("--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges:true")
 # Generous: the machine may be busy with something else.
 PATIENCE = 180
+# Starts are timed with it.
+until = functools.partial(waiting.until, patience=PATIENCE, pause=0.1)
 
 
 def docker(*words, check=True, timeout=PATIENCE):
@@ -24,16 +28,6 @@ def docker(*words, check=True, timeout=PATIENCE):
 def inspect(name):
     """What docker knows of a container or an image."""
     return json.loads(docker("inspect", name).stdout)[0]
-
-
-def until(done, what, patience=PATIENCE):
-    """Waits until `done()` is true and returns how many seconds that took."""
-    began = time.monotonic()
-    while not done():
-        if time.monotonic() - began > patience:
-            raise AssertionError(f"waited {patience} s: {what}")
-        time.sleep(0.1)
-    return time.monotonic() - began
 
 
 def start(service, networks, args, *options, name=None):

@@ -7,9 +7,9 @@ import json
 import os
 import subprocess
 import threading
-import time
 from pathlib import Path
 
+import waiting
 from cluster import tool
 from node import ADDRESS, NAME
 
@@ -20,6 +20,7 @@ SERVICES = {"draftWorker": "draft-worker", "targetVerifier": "target-verifier", 
 MODEL = Path(os.environ["FORETOKEN_TEST_MODEL"])
 # Generous: the machine may be busy with something else.
 PATIENCE = 300
+until = functools.partial(waiting.until, patience=PATIENCE)
 
 
 def modest(**more):
@@ -120,13 +121,3 @@ class Release:
         """The orchestrator's Service, as pods and this node reach it."""
         found = self.kubectl("get", "service", f"{self.name}-orchestrator", "--output", "jsonpath={.spec.clusterIP}")
         return f"{found.stdout}:7450"
-
-
-def until(done, what, patience=PATIENCE):
-    """Waits until `done()` is true and returns how many seconds that took."""
-    began = time.monotonic()
-    while not done():
-        if time.monotonic() - began > patience:
-            raise AssertionError(f"waited {patience} s: {what}")
-        time.sleep(0.2)
-    return time.monotonic() - began
