@@ -1,11 +1,15 @@
 //! Causal attention of a pass: every row over the cached positions of its own session.
 //!
-//! One job of the pool, in stages. First queries and keys are normed and rotated and the keys and
-//! values of the new rows enter the cache. Then queries meet keys, in blocks of up to [`QUERIES`] that
-//! share a key head. A query's positions are taken in chunks of [`CHUNK`], counted from the session's
-//! first; each chunk gives a partial softmax, and the partials are joined in their order. Chunks are spread
-//! over the threads and their partials joined behind a barrier; where the partials would take too much
-//! memory, a thread does all chunks of its own queries. Both do the same arithmetic in the same order.
+//! One job of the pool, in stages. First keys are normed and rotated and enter the cache with the values of the
+//! new rows. Then queries, normed and rotated too, meet keys, in blocks of up to [`QUERIES`] that share a key
+//! head. A query's positions are taken in chunks of [`CHUNK`], counted from the session's first; each chunk gives
+//! a partial softmax, and the partials are joined in their order. Chunks are spread over the threads and their
+//! partials joined behind a barrier; where the partials would take too much memory, a thread does all chunks of
+//! its own queries. Both do the same arithmetic in the same order.
+//!
+//! What one thread writes and another reads goes from cache to cache, line by line, and takes longer than a short
+//! context's arithmetic. So a thread turns the queries that it lets meet, and enters the keys where it has all that
+//! meet them; elsewhere keys are shared out in the order in which queries are.
 
 mod chunk;
 #[cfg(test)]
@@ -20,19 +24,18 @@ use crate::pack::BLOCK;
 use crate::pool::Part;
 use crate::rope::{Angles, rotate};
 use crate::shared::SharedMut;
-use crate::simd::{Kernel, LANES, Simd, load_part, store_part};
+use crate::simd::{Kernel, LANES, Simd, load_part, parts, store_part};
 use crate::tier::Tier;
 use chunk::{Partial, Queries, finish, join};
 use std::marker::PhantomData;
+use std::ops::Range;
 use work::{Item, Work};
 
 /// Positions of a chunk; a whole number of pages.
 pub(crate) const CHUNK: usize = 256;
 /// Queries that share one load of keys and values, at most.
 pub(crate) const QUERIES: usize = 12;
-/// Rows that the caller rotates and caches alone.
-const FEW_ROWS: usize = 2;
-/// What a key head and its values cost to enter, in query heads: keys go to a cache line each component.
+/// What a key head and its values cost to enter, in query heads to turn: keys go to a cache line each component.
 const KEY_COST: usize = 3;
 
 /// One session's part of a pass.
@@ -129,24 +132,26 @@ impl Team {
             out: out.share(),
             partials: SharedMut::new(&mut partial_cells[..partials * state]),
         };
-        let early = rows <= FEW_ROWS;
-        if early {
-            // SAFETY: no other thread is in the job yet.
-            unsafe { job.enter(tier, 0, 1) };
-        }
         let owned = SharedMut::new(owned);
         pool.run(|part| {
-            if !early {
+            if !job.work.whole() {
                 // SAFETY: shares do not overlap, and a position is of one row.
-                unsafe { job.enter(tier, part.index, part.count) };
+                unsafe { job.enter(tier, part) };
                 part.barrier();
             }
             // SAFETY: each thread has its own.
             let scratch = unsafe { owned.slice_mut(part.index * own..(part.index + 1) * own) };
             let job = &job;
-            job.work.for_each(job.spans, &job.cache, part.index, part.count, |item| match shape.precision {
-                Precision::F32 => job.meet::<f32>(tier, item, scratch),
-                Precision::F16 => job.meet::<Half>(tier, item, scratch),
+            job.work.for_each(job.spans, &job.cache, part.index, part.count, |item| {
+                if job.work.whole() {
+                    let span = &job.spans[item.span];
+                    // SAFETY: nobody else has queries that meet this key head of the session.
+                    unsafe { job.enter_keys(tier, span, item.head, 0..span.rows) };
+                }
+                match shape.precision {
+                    Precision::F32 => job.meet::<f32>(tier, item, scratch),
+                    Precision::F16 => job.meet::<Half>(tier, item, scratch),
+                }
             });
             if partials > 0 {
                 part.barrier();
@@ -210,90 +215,117 @@ impl Job<'_> {
         }
     }
 
-    /// Norms and rotates a thread's share of the heads, and caches its keys and values.
+    /// Enters a thread's share of the keys and values; turns its share of the queries where not those do it that let
+    /// them meet.
     ///
     /// The rows of a session are taken as they share tiles of the cache: threads that wrote keys of one tile would
     /// wait for each other's cache lines.
     ///
     /// # Safety
     /// No other thread uses the share's heads or their positions in the cache meanwhile.
-    unsafe fn enter(&self, tier: Tier, index: usize, count: usize) {
-        let (heads, keys) = (self.attention.heads, self.shape.heads);
-        let total = self.out.rows() * (heads + KEY_COST * keys);
-        let (mine, mut before) = (total * index / count..total * (index + 1) / count, 0);
+    unsafe fn enter(&self, tier: Tier, part: Part<'_>) {
+        let (keys, group) = (self.shape.heads, self.attention.heads / self.shape.heads);
+        let turned = if self.work.spread() { group } else { 0 };
+        let cost = KEY_COST + turned;
+        let (mine, mut before) = (part.share(self.out.rows() * keys * cost), 0);
+        let mut is_mine = |cost: usize| {
+            let middle = before + cost / 2;
+            before += cost;
+            mine.contains(&middle)
+        };
         for span in self.spans {
             let held = self.cache.len(span.slot);
-            let mut first = 0;
-            while first < span.rows {
-                let rows = (LANES - (held + first) % LANES).min(span.rows - first);
-                for head in 0..heads + keys {
-                    let cost = rows * if head < heads { 1 } else { KEY_COST };
-                    if mine.contains(&(before + cost / 2)) {
-                        for row in first..first + rows {
-                            // SAFETY: a head of a row is in one share.
-                            unsafe { self.enter_head(tier, span, row, held + row, head) };
+            for head in 0..keys {
+                let mut first = 0;
+                while first < span.rows {
+                    let rows = first..(first + LANES - (held + first) % LANES).min(span.rows);
+                    if is_mine(rows.len() * KEY_COST) {
+                        // SAFETY: the caller's promise.
+                        unsafe { self.enter_keys(tier, span, head, rows.clone()) };
+                    }
+                    first = rows.end;
+                    if turned > 0 && is_mine(rows.len() * turned) {
+                        for row in rows {
+                            for query in 0..group {
+                                let (row, head) = (span.first + row, head * group + query);
+                                // The caller's promise.
+                                tier.run(Turn { job: self, row, head });
+                            }
                         }
                     }
-                    before += cost;
                 }
-                first += rows;
             }
         }
     }
 
-    /// One query head, or one key head with its values, of the row that is the `row`-th of its span.
+    /// Norms and rotates a key head of some rows of a span, and caches it with its values.
     ///
     /// # Safety
     /// No other thread uses them meanwhile.
-    unsafe fn enter_head(&self, tier: Tier, span: &Span, row: usize, position: usize, head: usize) {
-        let (dim, heads, row) = (self.shape.dim, self.attention.heads, span.first + row);
-        let at = |index: usize| row * self.width + index * dim..row * self.width + (index + 1) * dim;
-        // SAFETY: the caller's promise.
-        let numbers = unsafe { self.qkv.slice_mut(at(head)) };
-        let is_query = head < heads;
-        tier.run(Turn { attention: self.attention, is_query, angles: self.angles.row(row), head: numbers });
-        if !is_query {
-            // SAFETY: as above.
-            let values = unsafe { self.qkv.slice(at(head + self.shape.heads)) };
-            let (page, layer, head) =
-                (self.cache.page(span.slot, position), self.attention.layer, head - heads);
+    unsafe fn enter_keys(&self, tier: Tier, span: &Span, head: usize, rows: Range<usize>) {
+        let (dim, heads, held) = (self.shape.dim, self.attention.heads, self.cache.len(span.slot));
+        for row in rows {
+            let position = held + row;
+            let page = self.cache.page(span.slot, position);
+            let row = span.first + row;
+            // The caller's promise.
+            tier.run(Turn { job: self, row, head: heads + head });
+            let at = |index: usize| row * self.width + index * dim..row * self.width + (index + 1) * dim;
+            // SAFETY: the caller's promise.
+            let (key, value) = unsafe {
+                (self.qkv.slice(at(heads + head)), self.qkv.slice(at(heads + self.shape.heads + head)))
+            };
+            let layer = self.attention.layer;
             // SAFETY: a session is in one span, a position is of one row.
             unsafe {
                 match self.shape.precision {
-                    Precision::F32 => self.cache.write::<f32>(page, layer, head, position, numbers, values),
-                    Precision::F16 => self.cache.write::<Half>(page, layer, head, position, numbers, values),
+                    Precision::F32 => self.cache.write::<f32>(page, layer, head, position, key, value),
+                    Precision::F16 => self.cache.write::<Half>(page, layer, head, position, key, value),
                 }
             }
         }
     }
-}
 
-/// Norms and rotates one head of a row.
-struct Turn<'a> {
-    attention: Attention<'a>,
-    is_query: bool,
-    /// Cosines and sines of the row's position.
-    angles: (&'a [f32], &'a [f32]),
-    head: &'a mut [f32],
-}
-
-impl Kernel for Turn<'_> {
-    type Output = ();
+    /// Norms and rotates a query head or key head of a row, in place.
+    ///
+    /// # Safety
+    /// No other thread uses it meanwhile.
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Self { attention, is_query, angles: (cos, sin), head } = self;
+    unsafe fn turn<S: Simd>(&self, s: S, row: usize, head: usize) {
+        let (attention, is_query) = (self.attention, head < self.attention.heads);
+        let start = row * self.width + head * self.shape.dim;
+        // SAFETY: the caller's promise.
+        let head = unsafe { self.qkv.slice_mut(start..start + self.shape.dim) };
         if let Some(norms) = attention.norms {
             let weight = if is_query { norms.query } else { norms.key };
             rms_norm_in_place(s, head, weight, norms.eps);
         }
+        let (cos, sin) = self.angles.row(row);
         rotate(s, head, cos, sin);
         if is_query {
             // A query is scaled once, not each of its scores.
             let scale = s.splat(attention.scale);
-            for part in head.chunks_mut(LANES) {
+            for part in parts(head.len()) {
+                let part = &mut head[part];
                 store_part(s, s.mul(load_part(s, part), scale), part);
             }
         }
+    }
+}
+
+/// [`Job::turn`], whose promise it demands.
+struct Turn<'a, 'b> {
+    job: &'a Job<'b>,
+    row: usize,
+    head: usize,
+}
+
+impl Kernel for Turn<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // SAFETY: who makes it promises it.
+        unsafe { self.job.turn(s, self.row, self.head) };
     }
 }
 
@@ -339,8 +371,13 @@ fn meet<S: Simd, E: Element, const Q: usize>(s: S, job: &Job<'_>, item: &Item, s
         visible[i] = len;
         hidden[i] = first_visible(job.attention.window, len);
         let start = row * job.width + head * dim;
-        // SAFETY: nobody writes queries behind the barrier.
-        rows[i] = unsafe { job.qkv.slice(start..start + dim) };
+        // SAFETY: where chunks are not spread a query is in one item; else nobody writes it behind the barrier.
+        rows[i] = unsafe {
+            if !job.work.spread() {
+                job.turn(s, row, head);
+            }
+            job.qkv.slice(start..start + dim)
+        };
     }
     let numbers = &mut queries.as_chunks_mut::<Q>().0[..dim];
     for (component, numbers) in numbers.iter_mut().enumerate() {

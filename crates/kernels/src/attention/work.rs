@@ -28,6 +28,8 @@ pub(super) struct Work {
     /// Chunks of the longest session.
     chunks: usize,
     spread: bool,
+    /// Whether each key head of a session is one item.
+    whole: bool,
     /// Positions times queries, over all items.
     cost: usize,
 }
@@ -64,7 +66,10 @@ impl Work {
         let items: usize = spans.iter().map(|span| (span.rows * group).div_ceil(block) * key_heads).sum();
         let uneven = !spread && items < FEW_ITEMS * threads && !items.is_multiple_of(threads);
         let more = usize::from(uneven);
-        let mut work = Self { key_heads, heads, window, group, block, more, rows, chunks, spread, cost: 0 };
+        let whole = false;
+        let mut work =
+            Self { key_heads, heads, window, group, block, more, rows, chunks, spread, whole, cost: 0 };
+        work.whole = !spread && spans.iter().all(|span| work.blocks(span) == 1);
         let mut cost = 0;
         work.visit(spans, cache, |_, item_cost| cost += item_cost);
         work.cost = cost;
@@ -74,6 +79,18 @@ impl Work {
     /// Whether partials are kept for a later stage.
     pub(super) fn spread(&self) -> bool {
         self.spread
+    }
+
+    /// Whether all queries that meet a key head of a session are one item.
+    pub(super) fn whole(&self) -> bool {
+        self.whole
+    }
+
+    /// Blocks that the queries of a key head are taken in.
+    fn blocks(&self, span: &Span) -> usize {
+        let fewest = (span.rows * self.group).div_ceil(self.block);
+        // A single row's queries are so few that to read keys and values twice costs more than to wait.
+        if span.rows > 1 { fewest + self.more } else { fewest }
     }
 
     /// Partials to keep.
@@ -110,14 +127,13 @@ impl Work {
         for (index, span) in spans.iter().enumerate() {
             let queries = span.rows * self.group;
             for head in 0..self.key_heads {
-                let fewest = queries.div_ceil(self.block);
-                // A single row's queries are so few that to read keys and values twice costs more than to wait.
-                let count = if span.rows > 1 { fewest + self.more } else { fewest };
-                let blocks = chunks(queries, queries.div_ceil(count)).map(|Chunk { first, rows: count }| {
-                    // What the first query sees first, and the last one last.
-                    let visible = |query: usize| cache.len(span.slot) + query / self.group + 1;
-                    (first, count, first_visible(self.window, visible(first))..visible(first + count - 1))
-                });
+                let blocks = chunks(queries, queries.div_ceil(self.blocks(span))).map(
+                    |Chunk { first, rows: count }| {
+                        // What the first query sees first, and the last one last.
+                        let visible = |query: usize| cache.len(span.slot) + query / self.group + 1;
+                        (first, count, first_visible(self.window, visible(first))..visible(first + count - 1))
+                    },
+                );
                 let item = |first, queries, chunks| Item { span: index, head, first, queries, chunks };
                 if !self.spread {
                     for (first, count, seen) in blocks {
